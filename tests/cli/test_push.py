@@ -41,7 +41,7 @@ def test_a_target_that_is_no_folder_of_its_own_is_refused(
 ) -> None:
     (tmp_path / "train.py").touch()
     done = local.run("push", "nobody", str(tmp_path), "--to", target).says(2)
-    assert "is no folder that a push could replace" in done.err
+    assert "is not a folder that a push can replace" in done.err
 
 
 def test_it_says_what_it_leaves_out_and_what_it_sends_before_it_does(
@@ -93,7 +93,7 @@ def test_a_job_that_writes_in_the_tree_loses_no_line_to_a_copy_that_was_brought_
     eventually(lambda: lines() == 150)
     (tree / "train.py").write_text("print(2)\n")
     refused = push().says(1)
-    assert "1 file that no push has brought would be replaced: metrics.csv" in refused.err
+    assert "the push would replace 1 file that no push has brought: metrics.csv" in refused.err
     assert "--overwrite" in refused.err
     local.run("run", demo, "--", "echo >pp/second")
     assert local.run("attach", demo, "lines").status == 0

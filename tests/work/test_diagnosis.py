@@ -124,7 +124,7 @@ def test_a_program_that_asks_for_no_steps_or_has_no_batch_tells_nothing(tmp_path
     assert trained(tmp_path, train="print(1)").stdout == "1\n"
     assert read([worker], "run-1", SystemClock())[0].value is None
     empty = trained(tmp_path, train="from tpukit_steps import steps\nlist(steps([]))")
-    assert "the loader has no batch" in empty.stderr
+    assert "the loader has no batches" in empty.stderr
 
 
 def test_what_makes_no_sense_is_said(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_what_makes_no_sense_is_said(tmp_path: Path) -> None:
     (tmp_path / ".tpukit/diagnose/run-1.json").write_text(json.dumps({"steps": -1}))
     (found,) = read([LocalWorker(tmp_path).remote()], "run-1", SystemClock())
     assert isinstance(found.error, TpukitError)
-    assert "make no sense" in found.error.summary()
+    assert "are invalid" in found.error.summary()
 
 
 @pytest.mark.parametrize(

@@ -216,7 +216,7 @@ def test_a_file_that_no_push_has_brought_is_named_before_anything_is_changed_on_
     assert (first, third) == ("sent", "sent")
     assert isinstance(refused, TpukitError)
     assert refused.what == (
-        "7 files that no push has brought would be replaced: "
+        "the push would replace 7 files that no push has brought: "
         "0.csv, 1.csv, 2.csv, 3.csv, 4.csv and 2 more"
     )
     assert files(three.home(1)) == before

@@ -86,7 +86,7 @@ def test_the_same_run_id_is_refused_and_starts_nothing(
     workers: list[RemoteWorker], servers: list[Server]
 ) -> None:
     start(workers[1:2], "echo x >>count")
-    with pytest.raises(NameTaken, match="run train is on demo worker 1 already"):
+    with pytest.raises(NameTaken, match="run train is already on demo worker 1"):
         start(workers, "echo x >>count")
     follow(workers[1:2])
     assert [(server.home / "count").exists() for server in servers] == [False, True, False]

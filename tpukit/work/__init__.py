@@ -1,4 +1,4 @@
 """What people do on workers: runs, copies, pushes, notebooks.
 
-How bytes and commands travel lives in `remote`; nothing here prints.
+`remote` carries their bytes and commands. Nothing here prints.
 """

@@ -1,4 +1,4 @@
-"""What `tpukit cp` copies: paths here and on workers, and what stands for them on the way."""
+"""The copies of `tpukit cp`, between this machine and the workers of one slice."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tpukit.remote.transfer.spread import distribute
 from tpukit.remote.transfer.upload import Placement, TransferContext
 from tpukit.text import one_line, shown_path
 
-# What a slice's name can be, before the first colon: everything else is a path here.
+# A slice's name before the first colon; any other word is a path on this machine.
 _REMOTE = re.compile(r"([a-z][-a-z0-9]{0,61}):(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class RemotePath:
-    """`NAME:PATH`: a path on the workers of a slice, counted from the home folder."""
+    """`NAME:PATH`: a path on the workers of a slice, relative to the home folder."""
 
     slice: str
     path: str
@@ -41,56 +41,56 @@ class RemotePath:
 
 @dataclass(frozen=True)
 class Copy:
-    """A command line that makes sense: everything goes up to one slice, or down from one."""
+    """A valid command line: every source goes up to one slice, or comes down from one."""
 
     slice: str
     direction: Literal["up", "down"]
     sources: tuple[str, ...]
     destination: str
-    into: bool  #: whether the destination is a folder in any case
+    into: bool  #: True if the destination must be a folder
 
     @classmethod
     def parse(cls, words: Sequence[str]) -> Copy:
-        """Return what `SOURCE… DESTINATION` asks for; raise `BadInput` where it is unclear."""
+        """Return the copy for `SOURCE… DESTINATION`; raise `BadInput` if the words form none."""
         if len(words) < 2:
             raise BadInput(
-                "cp needs what to copy and where to", fix=Fix.command("tpukit", "cp", "--help")
+                "cp needs a source and a destination", fix=Fix.command("tpukit", "cp", "--help")
             )
         *sources, destination = [_parse(word) for word in words]
         several = len(sources) > 1
         if isinstance(destination, RemotePath):
-            local = [each for each in sources if isinstance(each, str)]
+            local = [source for source in sources if isinstance(source, str)]
             if len(local) < len(sources):
                 raise BadInput("cp copies to workers or from them, not between them")
             into = several or posixpath.basename(destination.clean) in ("", ".", "..")
             return cls(destination.slice, "up", tuple(local), destination.clean, into)
-        remote = [each for each in sources if isinstance(each, RemotePath)]
-        if len(remote) < len(sources) or len({each.slice for each in remote}) > 1:
+        remote = [source for source in sources if isinstance(source, RemotePath)]
+        if len(remote) < len(sources) or len({source.slice for source in remote}) > 1:
             raise BadInput(
                 "one side of a copy is a slice, and only one",
                 fix=Fix.command(
                     "tpukit", "cp", "--help", note="results.csv demo: or demo:results ."
                 ),
             )
-        paths = tuple(each.clean for each in remote)
+        paths = tuple(source.clean for source in remote)
         return cls(remote[0].slice, "down", paths, destination, several or destination[-1:] == "/")
 
 
 def upload(
     copy: Copy, workers: Sequence[RemoteWorker], context: TransferContext
 ) -> list[Outcome[RemoteWorker, str]]:
-    """Copy files and folders to every worker; a file that is there already is not sent.
+    """Copy files and folders to every worker.
 
-    Of a folder only the worker's own files could tell whether it is there.
+    A single file is not sent to workers that already have it; folders are always sent.
     """
     payload, placement = packed(copy)
     return distribute(payload, workers, context, placement)
 
 
 def packed(copy: Copy) -> tuple[Payload, Placement]:
-    """Return what an upload sends, and where it goes.
+    """Return the bytes that an upload sends, and their place on the workers.
 
-    Raises `BadInput` where a source is not there, or two have the same name.
+    Raises `BadInput` if a source does not exist, or two have the same name.
     """
     paths = [path for word in copy.sources for path in _local(word)]
     into = copy.into or len(paths) > 1
@@ -108,21 +108,21 @@ def packed(copy: Copy) -> tuple[Payload, Placement]:
 def fetch(
     copy: Copy, workers: Sequence[RemoteWorker], context: TransferContext, *, sudo: bool = False
 ) -> list[Outcome[RemoteWorker, list[Path]]]:
-    """Copy from workers to this machine; from several, each into a folder `worker-N` of its own.
+    """Copy from workers to this machine; several workers get a folder `worker-N` each.
 
-    Raises `BadInput` where a source has no name, or two have the same one.
+    Raises `BadInput` if a source has no name, or two have the same one.
     """
     several = len(workers) > 1
     sources = [Source(path) for path in copy.sources]
-    _check_names([each.name for each in sources if not each.pattern])
+    _check_names([source.name for source in sources if not source.pattern])
 
     def work(worker: RemoteWorker) -> list[Path]:
         target = Path(copy.destination, f"worker-{worker.index}" if several else "")
         into = several or copy.into
         with context.connection(worker) as connection:
             return [
-                download(connection, each, target, context, into=into, sudo=sudo)
-                for each in sources
+                download(connection, source, target, context, into=into, sudo=sudo)
+                for source in sources
             ]
 
     return fan_out(workers, work, window=8, cancel=context.cancel)
@@ -136,23 +136,23 @@ def _check_names(names: Sequence[str]) -> None:
 def _parse(word: str) -> RemotePath | str:
     if not word or "\0" in word:
         raise BadInput("an empty path names nothing")
-    found = _REMOTE.fullmatch(word)
-    return RemotePath(found[1], found[2]) if found else word
+    match = _REMOTE.fullmatch(word)
+    return RemotePath(match[1], match[2]) if match else word
 
 
 def _local(word: str) -> list[Path]:
-    """Return the paths that a word names here; a pattern that the shell left is expanded."""
+    """Return the paths that a word names here; expand a pattern that the shell did not."""
     path = Path(word)
     if path.exists():
         return [path]
-    found = [Path(each) for each in sorted(glob.glob(word, recursive=True))]
-    if not found:
+    paths = [Path(match) for match in sorted(glob.glob(word, recursive=True))]
+    if not paths:
         raise BadInput(f"there is no {one_line(word)} here")
-    return found
+    return paths
 
 
 def _name(path: Path) -> str:
-    """Return the name under which a path arrives, for `.` and `..` too."""
+    """Return the name that a path gets at the destination, also for `.` and `..`."""
     name = posixpath.basename(str(path)) if path.name not in ("", "..") else path.resolve().name
     if not name:
         raise BadInput(f"{shown_path(path)} has no name to be copied under")

@@ -1,7 +1,7 @@
-"""Whether a training program waits for its input, and what to do about it, in order.
+"""The diagnosis of a training program that waits for its input, with advice in order.
 
-The rules are those of "TPU training in practice": resize beforehand, cache, more workers of the
-loader, larger batches; and fixed shapes, without which XLA compiles again.
+The rules come from "TPU training in practice": resize beforehand, cache, use more loader processes
+and larger batches; keep shapes fixed, because XLA compiles again for each new shape.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.programs import program_text, shell_line
 from tpukit.text import one_line, quote
 
-#: Below the home folder: the module that programs import, and what it found.
+#: Below the home folder: the module that programs import, and its results.
 _FOLDER = worker_files.DIAGNOSES
 _READ_SECONDS = 30.0
-#: The part of a step that is the host's, above which a program is host-bound.
+#: A program is host-bound if the host takes more than this part of a step.
 HOST_BOUND = 0.2
-#: Processors are idle below the one, and have nothing left above the other.
+#: Below the first the processors are partly idle; above the second they are fully busy.
 _IDLE, _FULL = 0.7, 0.9
 _DUTY = 80.0
 
@@ -34,7 +34,7 @@ Count = Annotated[int, Field(ge=0)]
 
 
 class StepTimes(BaseModel):
-    """What steps_program.py found on a worker; seconds are of one step, or one batch."""
+    """The measurements of steps_program.py on a worker; seconds are for one step or one batch."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -51,10 +51,11 @@ class StepTimes(BaseModel):
 
     @property
     def host_share(self) -> float:
-        """The part of a step that goes when the batch is there already: at most the wait for it.
+        """The part of a step that the host takes: the time saved if the batch is ready.
 
-        A loader that prepares ahead catches up during cached steps; in a training it has none, and
-        a step takes at least what a batch takes.
+        It is at most the wait for the batch. A loader that prepares ahead catches up during the
+        cached steps. Real training has no cached steps, so a step takes at least as long as the
+        loader needs for a batch.
         """
         step = max(self.real_seconds, self.input_seconds)
         waited = self.waited_seconds + step - self.real_seconds
@@ -63,7 +64,7 @@ class StepTimes(BaseModel):
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """One worker's step times, and the advice, what helps most first."""
+    """One worker's step times, and the advice: the most effective first."""
 
     worker: int
     times: StepTimes
@@ -77,7 +78,7 @@ class Diagnosis:
 
 
 def shell_lines(run: str, steps: int) -> str:
-    """Return the POSIX shell lines that put the module on a worker and ask it for so many steps."""
+    """Return the POSIX shell lines that write the module on a worker and set its steps."""
     folder, module = f'"$HOME"/{_FOLDER}', quote([program_text("work/steps_program.py")])
     return (
         f"mkdir -p {folder} && printf %s {module} >{folder}/tpukit_steps.py\n"
@@ -89,7 +90,7 @@ def shell_lines(run: str, steps: int) -> str:
 def read(
     workers: Sequence[RemoteWorker], run: str, clock: Clock
 ) -> list[Outcome[RemoteWorker, StepTimes | None]]:
-    """Return what each worker's program found, once; None where it never asked for its steps."""
+    """Return each worker's step times and remove their file; None if the program wrote none."""
     path = f'"$HOME"/{_FOLDER}/{quote([run])}.json'
     line = shell_line(f"[ ! -e {path} ] || {{ cat {path} && rm {path}; }}\n")
 
@@ -103,41 +104,41 @@ def read(
             return StepTimes.model_validate_json(text)
         except ValidationError as error:
             first = one_line(error.errors()[0]["msg"])
-            what = f"the step times of {worker.label} make no sense"
+            what = f"the step times of {worker.label} are invalid"
             raise TpukitError(what, reason=first) from error
 
     return fan_out(workers, one)
 
 
-def diagnose(worker: int, found: StepTimes) -> Diagnosis:
-    """Return what a worker's step times mean."""
-    return Diagnosis(worker, found, tuple(_advice(found)))
+def diagnose(worker: int, times: StepTimes) -> Diagnosis:
+    """Return the diagnosis for a worker's step times."""
+    return Diagnosis(worker, times, tuple(_advice(times)))
 
 
-def _advice(found: StepTimes) -> Iterator[str]:
-    if found.host_share > HOST_BOUND:
+def _advice(times: StepTimes) -> Iterator[str]:
+    if times.host_share > HOST_BOUND:
         yield (
-            f"presize: {found.host_share:.0%} of a step is the host's; what is the same in each"
-            " epoch, as decoding, resizing and tokenizing, is done once, before training"
+            f"presize: the host takes {times.host_share:.0%} of a step; decode, resize and tokenize"
+            " once, before training, instead of in each epoch"
         )
-        yield "cache: keep what is prepared in memory, or on the data disk"
-        if found.busy < _IDLE:
+        yield "cache: keep the prepared data in memory, or on the data disk"
+        if times.busy < _IDLE:
             yield (
-                f"workers: {found.busy:.0%} of {found.processors} vCPUs are busy; more processes"
-                " of the loader, which prepare ahead"
+                f"workers: {times.busy:.0%} of {times.processors} vCPUs are busy; give the loader"
+                " more processes, which prepare ahead"
             )
-        elif found.busy > _FULL:
+        elif times.busy > _FULL:
             yield (
-                f"vCPUs: all {found.processors} are busy; more processes would not help, a worker"
+                f"vCPUs: all {times.processors} are busy; more processes would not help, a worker"
                 " with more vCPUs would"
             )
-    if found.duty_cycle is not None and found.duty_cycle < _DUTY and not found.compilations:
-        yield f"batch: the chips compute {found.duty_cycle:.0f} % of the time; larger batches"
-    if found.compilations:
+    if times.duty_cycle is not None and times.duty_cycle < _DUTY and not times.compilations:
+        yield f"batch: the chips compute {times.duty_cycle:.0f} % of the time; use larger batches"
+    if times.compilations:
         cause = (
-            f"{found.shapes} shapes of batches" if found.shapes > 1 else "no new shape of a batch"
+            f"{times.shapes} shapes of batches" if times.shapes > 1 else "no new shape of a batch"
         )
         yield (
-            f"fixed shapes: {found.compilations} compilations in {found.steps} steps, with {cause};"
-            " pad to one length, drop the last batch that is smaller"
+            f"fixed shapes: {times.compilations} compilations in {times.steps} steps, with {cause};"
+            " pad to one length and drop a smaller last batch"
         )

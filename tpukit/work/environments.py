@@ -1,4 +1,4 @@
-"""The environments that provisioning has made on workers."""
+"""The Python environments of recipes on workers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ASK_SECONDS = 30.0
 def environments(worker: RemoteWorker, clock: Clock) -> tuple[str, ...]:
     """Return the names of the environments on a worker, in order; raise what `connect` raises."""
     home, pattern = '"$HOME"/', worker_files.venv_python("*")
-    line = f'echo; for each in {home}{pattern}; do [ -x "$each" ] && echo "$each"; done; true'
+    line = f'echo; for path in {home}{pattern}; do [ -x "$path" ] && echo "$path"; done; true'
     with worker.connect() as connection:
         done = connection.run(line, deadline=Deadline.after(clock, _ASK_SECONDS))
     paths = done.stdout.decode("utf-8", "replace").splitlines()
@@ -25,12 +25,12 @@ def environments(worker: RemoteWorker, clock: Clock) -> tuple[str, ...]:
 
 
 def require_environment(workers: Sequence[RemoteWorker], recipe: str, clock: Clock) -> None:
-    """Raise `NotFound` where a worker has no environment of that recipe."""
-    found = values(fan_out(workers, lambda worker: environments(worker, clock)))
-    missing = [worker for worker, there in zip(workers, found, strict=True) if recipe not in there]
+    """Raise `NotFound` if a worker has no environment of that recipe."""
+    names = values(fan_out(workers, lambda worker: environments(worker, clock)))
+    missing = [worker for worker, own in zip(workers, names, strict=True) if recipe not in own]
     if missing:
         name = missing[0].slice
-        named = worker_names(each.index for each in missing if each.slice == name)
+        named = worker_names(worker.index for worker in missing if worker.slice == name)
         raise NotFound(
             f"{name} has no environment {recipe} on {named}",
             fix=Fix.command("tpukit", "provision", name, recipe),
@@ -38,6 +38,6 @@ def require_environment(workers: Sequence[RemoteWorker], recipe: str, clock: Clo
 
 
 def usual_environment(worker: RemoteWorker, first: str, clock: Clock) -> str:
-    """Return the environment that is there; of several `first`, of none that name itself."""
-    there = environments(worker, clock)
-    return first if first in there or not there else there[0]
+    """Return the name `first` if the worker has that environment or none, else its first one."""
+    names = environments(worker, clock)
+    return first if first in names or not names else names[0]

@@ -1,4 +1,4 @@
-"""The guard: a program on worker 0 that ends the slice by itself, with the laptop closed."""
+"""The guard: a program on worker 0 that deletes the slice on time, without your machine."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.slices import lifetime
 from tpukit.text import one_line
 
-#: Seconds for the program to look what it may do, and to be started.
+#: Seconds to check the service account's permissions and start the program.
 INSTALL_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
 class GuardReport(Documented):
-    """What became of the guard; `may_delete` is None where that could not be told.
+    """The result of installing the guard; `may_delete` is None if it is unknown.
 
-    `kept_by` is "systemd", "process" (which a restart of the worker ends), or "" where there is no
-    guard; `sees_all` whether it sees everybody's use of the devices.
+    `kept_by` is "systemd", "process" (which a restart of the worker ends), or "" if there is no
+    guard. `sees_all` is True if it sees every user's use of the devices.
     """
 
     account: str
@@ -39,20 +39,21 @@ class GuardReport(Documented):
         return f"worker 0 ends it as {self.account}{kept}"
 
 
-def wants_guard(found: Slice) -> bool:
-    """Tell whether a slice's labels set an end that a guard can bring about."""
-    return bool({lifetime.EXPIRES, lifetime.IDLE} & found.labels.keys())
+def wants_guard(slice_: Slice) -> bool:
+    """Return True if a slice's labels set an end: a time, or a limit on idleness."""
+    return bool({lifetime.EXPIRES, lifetime.IDLE} & slice_.labels.keys())
 
 
 def install_guard(
-    worker: RemoteWorker, found: Slice, endpoint: str, *, deadline: Deadline
+    worker: RemoteWorker, slice_: Slice, endpoint: str, *, deadline: Deadline
 ) -> GuardReport:
-    """Start the guard on a slice's worker 0, anew where there is one; `endpoint` is of the API.
+    """Start the guard on a slice's worker 0, in place of an older one.
 
-    Raises TpukitError where the worker does not do it; that there can be no guard is a report.
+    `endpoint` is the API's. If the account may not delete the slice, the report says so. Raises
+    `TpukitError` if the worker fails.
     """
-    location = f"{endpoint.rstrip('/')}/v2/projects/{found.project}/locations/{found.zone}"
-    request, failure = {"location": location, "name": found.name}, f"no guard on {worker.label}"
+    location = f"{endpoint.rstrip('/')}/v2/projects/{slice_.project}/locations/{slice_.zone}"
+    request, failure = {"location": location, "name": slice_.name}, f"no guard on {worker.label}"
     limit = deadline.within(INSTALL_SECONDS)
     with worker.connect() as connection:
         answer = agent_client.ask(connection, "install_guard", request, failure, deadline=limit)

@@ -1,4 +1,4 @@
-"""What the workers of a slice are busy with: processors, memory, disk, network, and the chips."""
+"""The load of a slice's workers: processors, memory, disk, network, and chips."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tpukit.remote.command.fan_out import Outcome, fan_out
 from tpukit.remote.connection.client import Connection
 from tpukit.remote.connection.worker import RemoteWorker
 
-#: Seconds that a worker is watched for one sample, and those in which it has to answer.
+#: Seconds that one sample takes on a worker, and seconds to wait for its answer.
 _WATCHED, _PATIENCE = 1.0, 30.0
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -24,7 +24,7 @@ Metric = Annotated[tuple[Annotated[float, Field(allow_inf_nan=False)], ...], Fie
 
 
 class WorkerLoad(BaseModel):
-    """One sample; bytes, and bytes a second. `chips`: libtpu's metrics, a figure a chip."""
+    """One sample, in bytes and bytes per second. `chips` has libtpu metrics, one value per chip."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -54,7 +54,7 @@ Loads = Sequence[Outcome[RemoteWorker, WorkerLoad]]
 
 
 class LoadWatch:
-    """Asks workers again and again, over one connection each that is made anew when it is lost."""
+    """Samples the load of workers repeatedly, over one connection each; reconnects after a loss."""
 
     def __init__(self, workers: Sequence[RemoteWorker], clock: Clock) -> None:
         self._workers = workers
@@ -68,12 +68,12 @@ class LoadWatch:
         self.close()
 
     def close(self) -> None:
-        """Close every connection, which also ends what runs over it."""
+        """Close every connection; this also ends a sample in progress."""
         for connection in list(self._connections.values()):
             connection.close()
 
     def sample(self) -> Loads:
-        """Return what every worker is busy with, or why it does not say."""
+        """Return the load of every worker, or its error."""
         return fan_out(self._workers, self._one, window=len(self._workers), cancel=self.close)
 
     def _one(self, worker: RemoteWorker) -> WorkerLoad:

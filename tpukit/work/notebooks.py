@@ -1,4 +1,4 @@
-"""Jupyter on a worker: a detached run that ends when nobody renews its lease any more."""
+"""Jupyter on a worker: a detached run that ends when its lease is no longer renewed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _INSTALL_SECONDS, _START_SECONDS, _ASK_SECONDS = 600.0, 90.0, 30.0
 
 
 def install(worker: RemoteWorker, recipe: str, clock: Clock) -> None:
-    """Put JupyterLab into a recipe's environment; raise `TpukitError` where that fails."""
+    """Install JupyterLab in a recipe's environment; raise `TpukitError` if that fails."""
     program = worker_files.shell_word(worker_files.uv_program(UV_VERSION))
     uv = f"{program} --no-progress --color=never pip install"
     with worker.connect() as connection:
@@ -39,9 +39,9 @@ def install(worker: RemoteWorker, recipe: str, clock: Clock) -> None:
 
 
 class Notebook:
-    """Jupyter on one worker, started here and ended here.
+    """Jupyter on one worker.
 
-    It ends by itself where nothing was heard from here for `lease` seconds.
+    It ends by itself if this object has not renewed its lease for `lease` seconds.
     """
 
     def __init__(self, worker: RemoteWorker, recipe: str, clock: Clock, lease: float) -> None:
@@ -58,8 +58,8 @@ class Notebook:
         """Start Jupyter and return its port on the worker's loopback.
 
         Raises:
-            NotFound: the recipe's environment, or Jupyter in it, is not there.
-            TpukitError: Jupyter ended early; the reason is the end of its log.
+            NotFound: the worker lacks the recipe's environment, or Jupyter in it.
+            TpukitError: Jupyter ended early; the reason shows the end of its log.
             DeadlinePassed: it did not answer within 90 s.
         """
         require_environment([self._worker], self._recipe, self._clock)
@@ -70,13 +70,13 @@ class Notebook:
         return self._port()
 
     def url(self, port: int) -> str:
-        """Return what a browser here opens, for a port of this machine."""
+        """Return the URL for a browser on this machine, given the local port."""
         return f"http://127.0.0.1:{port}/?token={self._token}"
 
     def wait(self) -> str:
-        """Renew the lease until `end`; where Jupyter ends by itself, return how it ended."""
+        """Renew the lease until `end`; return the reason if Jupyter ends by itself, else ""."""
         folder = f"{worker_files.JOBS}/{self._job}"
-        # Where the folder is gone, `touch -c` alone would say that all is well.
+        # `touch -c` alone succeeds even if the folder is gone.
         there = f"test -e {folder}/lease && test ! -e {folder}/status && touch -c {folder}/lease"
         while not self._ended.wait(RENEWAL_SECONDS):
             with suppress(TpukitError), self._worker.connect() as connection:
@@ -86,10 +86,10 @@ class Notebook:
         return ""
 
     def end(self) -> None:
-        """End Jupyter with its kernels, and remove its log and its token from the worker."""
+        """End Jupyter and its kernels, and remove its job's folder from the worker."""
         self._ended.set()
         with self._worker.connect() as connection:
-            # Another program of the user's may hold the TPU: it is none of ours.
+            # It ends only this job: another program of the user's may hold the TPU.
             end_processes(connection, self._clock, jobs=[self._job])
             forget_job(connection, self._job, deadline=Deadline.after(self._clock, _ASK_SECONDS))
 

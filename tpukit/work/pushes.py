@@ -1,4 +1,4 @@
-"""Working trees kept the same on every worker: only what changed is sent, and sent once."""
+"""Pushes: they make a folder on every worker match a working tree, and send only the changes."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from tpukit.text import counted, one_line
 from tpukit.work.copies import RemotePath
 from tpukit.work.worktree import Tree
 
-#: Bytes of an answer: more than a million names.
+#: The most bytes of an answer: enough for a million names.
 _LARGEST_ANSWER = 256 << 20
 
 
 def target_path(given: str) -> str:
-    """Return the target for a worker's programs; raise `BadInput` for one that is no own folder."""
+    """Return the target path for the agent; raise `BadInput` if a push cannot replace it."""
     path = RemotePath("", given).clean.rstrip("/")
     parts = set(PurePosixPath(path).parts) - {"/", "//"}
     if not parts or ".." in parts or re.search(r"[\0\n]", path):
-        raise BadInput(f"{one_line(given)!r} is no folder that a push could replace")
+        raise BadInput(f"{one_line(given)!r} is not a folder that a push can replace")
     return path
 
 
 @dataclass(frozen=True)
 class Lack:
-    """The names that a worker's tree lacks, and those that are gone since its last push."""
+    """The names that a worker's tree lacks, and the names removed since its last push."""
 
     lacks: Set[str]
     gone: Set[str]
@@ -45,9 +45,9 @@ class Lack:
 
 @dataclass(frozen=True)
 class Push:
-    """A push that was compared with the workers' trees, and changes nothing yet.
+    """A push that is compared with the workers' trees; only `send` changes them.
 
-    `looks` are what each worker lacks, or None if it has the tree already.
+    `looks` has what each worker lacks, or None if it already has the tree.
     """
 
     tree: Tree
@@ -57,18 +57,18 @@ class Push:
 
     @cached_property
     def pending(self) -> Mapping[RemoteWorker, Lack]:
-        """The workers that are sent something."""
+        """The workers that need the push, and what they lack."""
         return {look.item: look.value for look in self.looks if look.value}
 
     @cached_property
     def changed(self) -> Sequence[str]:
-        """The names of the files that are sent: all that one of the workers lacks."""
+        """The names of the files to send: every file that at least one worker lacks."""
         lacks = set().union(*(lack.lacks for lack in self.pending.values()))
         return [name for name in self.tree.names if name in lacks]
 
     @cached_property
     def payload(self) -> Payload:
-        """The archive that makes all pending workers' trees this one."""
+        """The archive that brings every pending worker's tree up to date."""
         files = self.tree.manifest
         gone = set().union(*(lack.gone for lack in self.pending.values())) - files.keys()
         head = {"files": {name: files[name] for name in self.changed}, "gone": sorted(gone)}
@@ -76,7 +76,7 @@ class Push:
         return push_payload(json.dumps(head, sort_keys=True).encode(), paths)
 
     def send(self, context: TransferContext) -> list[Outcome[RemoteWorker, str]]:
-        """Make the target hold the tree on every worker; files that were made there stay."""
+        """Bring the target up to date on every worker; files that no push has brought stay."""
         name, digest = PurePosixPath(self.target).name, self.tree.digest
         placement = Placement(
             self.target,
@@ -104,10 +104,10 @@ def prepare(
     *,
     overwrite: bool = False,
 ) -> Push:
-    """Return a push: how the trees of the workers differ from this one.
+    """Compare the workers' trees with this one, and return the push.
 
-    A worker on which the push would replace a file that no push has brought by another one is left
-    as it is, with an error that names the file, unless `overwrite` is given.
+    If the push would replace a file that no push has brought, the worker's outcome is an error that
+    names the file, unless `overwrite` is true.
     """
     size, digest = tree.size(tree.names), tree.digest
 
@@ -120,7 +120,7 @@ def prepare(
             request = {"target": target, "digest": digest, "files": ""}
             answer = _ask(connection, request, size)
             if not answer.flag("intact"):
-                # Most workers have the tree already: only the others get its manifest.
+                # Most workers already have the tree; send the manifest only to the others.
                 answer = _ask(connection, {**request, "files": packed()}, size)
             if answer.flag("intact"):
                 return None
@@ -138,7 +138,7 @@ def _ask(connection: RetryingConnection, request: Mapping[str, str], size: int) 
             current,
             "compare_push",
             request,
-            f"a worker cannot take a push to {one_line(request['target'])}",
+            f"the worker cannot accept a push to {one_line(request['target'])}",
             size=size,
             keep=_LARGEST_ANSWER,
         )
@@ -151,7 +151,7 @@ def _conflict(answer: AgentAnswer) -> TpukitError:
     if count > len(names):
         listed += f" and {count - len(names)} more"
     return TpukitError(
-        f"{counted(count, 'file')} that no push has brought would be replaced: {listed}",
+        f"the push would replace {counted(count, 'file')} that no push has brought: {listed}",
         why="the worker has other content under these names; nothing was changed there",
         fix=Fix(note="copy them with cp, or name them in .tpukitignore; --overwrite replaces them"),
     )

@@ -1,4 +1,4 @@
-"""Runs on workers: detached ones started and followed, attached ones too listed and ended."""
+"""Runs on workers: start and follow detached runs; list and end any run."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from tpukit.remote.job.detached_job import (
 from tpukit.remote.job.job_list import JobState, about, list_jobs
 from tpukit.remote.worker_files import record_name
 
-#: Seconds for one short question to a worker.
+#: Seconds for a worker's answer to a short request.
 _ASK_SECONDS = 30.0
-#: Seconds that a run which is to be on no worker after all gets to end.
+#: Seconds that a withdrawn run gets to end.
 _WITHDRAW_SECONDS = 2.0
 
-#: Gets bytes of a worker's log, and when they were written where that was asked for.
+#: Gets bytes of a worker's log and the epoch second of their writing, 0 if not requested.
 OnLog = Callable[[RemoteWorker, bytes, int], None]
-#: Gets a word about a worker.
+#: Gets a short message about a worker.
 Notice = Callable[[RemoteWorker, str], None]
 Connections = dict[RemoteWorker, Connection]
 States = list[Outcome[RemoteWorker, list[JobState]]]
@@ -58,18 +58,18 @@ def start(
     sudo: bool = False,
     log_limit: int = LOG_LIMIT,
 ) -> None:
-    """Start a run on every worker, the first one before the others, or on none.
+    """Start a run on every worker or on none.
 
-    A program over several workers hangs where one of them does not run it: nothing is started
-    before every worker has answered, and what was started is ended where another start fails or is
-    interrupted. The first worker is where JAX and torch_xla look for their coordinator.
+    A distributed program hangs if one worker does not run it. So nothing starts before every worker
+    has answered, and if a start fails or is interrupted, the others are ended. The first worker
+    starts first: JAX and torch_xla look for their coordinator there.
 
     Raises:
         NameTaken: the run id is in use; nothing was started.
         TransportFailed: a worker could not be reached.
-        Interrupted, Terminated: somebody did not want it after all.
+        Interrupted, Terminated: the user or a signal ended the command.
 
-    Each names the workers on which the run may go on all the same.
+    Each error names the workers on which the run may still be running.
     """
     begun: set[RemoteWorker] = set()
     stopped = threading.Event()
@@ -81,7 +81,7 @@ def start(
     def request(worker: RemoteWorker, lines: str) -> JobRequest:
         text = shell_lines(worker.variables) + lines
         launched = launch(command, worker.words, sudo=sudo)
-        # The same start asked for twice is one job, another one under this run id is refused.
+        # A repeated start joins its own job; the nonce keeps it from joining another's.
         script = f"# {nonce}\n{launched}"
         return JobRequest(script, text, about(command, text), log_limit)
 
@@ -93,13 +93,13 @@ def start(
                 raise NameTaken(f"run {run_id} was withdrawn")
             starting.start(request(worker, environment))
         except TpukitError as error:
-            # It may run only if the worker was asked, and the answer is not known.
+            # The run may exist only if the request was sent and its outcome is unknown.
             if not (starting.asked and isinstance(error, (TransportFailed, DeadlinePassed))):
                 begun.discard(worker)
             raise
 
     def withdraw(worker: RemoteWorker) -> None:
-        # Where the job is not there, this one takes its place: a start may be on its way still.
+        # If the job does not exist yet, this one takes its name: a late start is then refused.
         with suppress(NameTaken):
             job(worker).start(request(worker, "exit 143\n"))
         with worker.connect() as connection:
@@ -114,14 +114,14 @@ def start(
 
     nonce = secrets.token_hex(8)
     try:
-        values(fan_out(workers, lambda each: _refuse_again(each, run_id, clock)))
+        values(fan_out(workers, lambda worker: _refuse_again(worker, run_id, clock)))
         values(fan_out(workers[:1], begin))
         values(fan_out(workers[1:], begin))
     except (TpukitError, KeyboardInterrupt) as caught:
         with suppress(KeyboardInterrupt):
             shield(withdraw_all, clock)
         error = interruption(caught) if isinstance(caught, KeyboardInterrupt) else caught
-        left = sorted({each.label for each in begun})
+        left = sorted({worker.label for worker in begun})
         error.exists = tuple(f"run {run_id} may run on {label}" for label in left)
         if begun:
             error.fix = kill_line(begun, run_id)
@@ -137,10 +137,10 @@ def states(
     opened: Connections | None = None,
     patience: float = _ASK_SECONDS,
 ) -> States:
-    """Return the runs on each worker, or one, which has its environment then.
+    """Return the runs on each worker, or with `run_id` only that one, with its environment.
 
-    The files of those that ended `ended_before` seconds ago are removed. The connections are closed
-    again, or left in `opened`. A worker answers within `patience` seconds.
+    With `ended_before`, remove the files of runs that ended at least so many seconds ago. Close the
+    connections, or leave them in `opened` if given. A worker has `patience` seconds to answer.
     """
 
     def ask(worker: RemoteWorker) -> list[JobState]:
@@ -157,41 +157,42 @@ def states(
     return fan_out(workers, ask, window=len(workers))
 
 
-def latest(found: States) -> str:
-    """Return the detached run that was started last: an attached one has no log.
+def latest(outcomes: States) -> str:
+    """Return the id of the newest detached run. Attached runs have no log.
 
-    Raises `NotFound` if there is none, and what every worker has failed with.
+    Raises `NotFound` if there is none, and the workers' error if all of them failed.
     """
-    every = [state for each in found for state in each.value or () if not state.attached]
-    if not every:
-        if all(each.error for each in found):
-            values(found)
-        name = found[0].item.slice
+    runs = [run for outcome in outcomes for run in outcome.value or () if not run.attached]
+    if not runs:
+        if all(outcome.error for outcome in outcomes):
+            values(outcomes)
+        name = outcomes[0].item.slice
         start = Fix.command("tpukit", "run", name, "--detach", "--", "hostname", note="starts one")
         raise NotFound("there is no run", fix=start)
-    return max(every, key=lambda state: (state.started, state.run)).run
+    return max(runs, key=lambda run: (run.started, run.run)).run
 
 
-def holding(found: States, run_id: str) -> list[RemoteWorker]:
-    """Return the workers that have the run, and those that could not say.
+def holding(outcomes: States, run_id: str) -> list[RemoteWorker]:
+    """Return the workers that have the run, and the workers that failed to answer.
 
-    Raises `NotFound` where no worker has it and all could say.
+    Raises `NotFound` if every worker answered and the run is on none.
     """
     having = [
-        each.item
-        for each in found
-        if each.error or any(one.run == run_id for one in each.value or ())
+        outcome.item
+        for outcome in outcomes
+        if outcome.error or any(run.run == run_id for run in outcome.value or ())
     ]
     if not having:
-        raise _no_run(run_id, found[0].item)
+        raise _no_run(run_id, outcomes[0].item)
     return having
 
 
-def require_log(found: States, run_id: str) -> None:
-    """Raise `NotFound` if the run is attached: its output goes to its client alone."""
-    if any(run.attached for each in found for run in each.value or () if run.run == run_id):
-        fix = Fix.command("tpukit", "kill", found[0].item.slice, run_id, note="ends it")
-        why = "it is attached: its output goes to its client alone"
+def require_log(outcomes: States, run_id: str) -> None:
+    """Raise `NotFound` if the run is attached: only its client gets its output."""
+    runs = (run for outcome in outcomes for run in outcome.value or ())
+    if any(run.attached for run in runs if run.run == run_id):
+        fix = Fix.command("tpukit", "kill", outcomes[0].item.slice, run_id, note="ends it")
+        why = "it is attached: only its client gets its output"
         raise NotFound(f"run {run_id} has no log", why=why, fix=fix)
 
 
@@ -210,11 +211,11 @@ def follow(
     patience: float = 60.0,
     opened: Connections | None = None,
 ) -> list[Outcome[RemoteWorker, JobResult | None]]:
-    """Hand on a part of the run's logs, every byte once, and return how it ended on each worker.
+    """Pass a part of the run's logs to `on_log`, each byte once; return each worker's result.
 
-    `notice` is told of losses, until an interrupt. Lost connections are made anew. If so many
-    seconds of `patience` brought nothing, or a worker's `connect` gives up, that is the worker's
-    error. What is `opened` already comes first.
+    A lost connection is reopened. `notice` gets a message about each loss, until an interrupt. A
+    worker fails if it sends nothing for `patience` seconds, or if its `connect` gives up. The
+    connections in `opened` are used first.
     """
     never, left = Deadline.never(clock), threading.Event()
 
@@ -244,10 +245,11 @@ def end(
     grace: float = GRACE_SECONDS,
     patience: float = _ASK_SECONDS,
 ) -> list[Outcome[RemoteWorker, EndReport]]:
-    """End runs on each worker; whatever else holds a TPU device stays, unless it is to end too.
+    """End runs on each worker. `holders` decides if other processes on TPU devices end too.
 
-    A worker that says nothing for `patience` seconds has failed. Of one run, the outcomes are those
-    of the workers that have it; raises `NotFound` if none has it and all could say.
+    A worker fails if it sends nothing for `patience` seconds. If `run_ids` names runs, return only
+    the outcomes of the workers that have them and of those that failed; raise `NotFound` if there
+    are none.
     """
 
     def one(worker: RemoteWorker) -> EndReport:
@@ -268,7 +270,9 @@ def end(
     ended = fan_out(workers, one, window=len(workers))
     if run_ids == "all" or not run_ids:
         return ended
-    having = [each for each in ended if each.error or (each.value and each.value.runs)]
+    having = [
+        outcome for outcome in ended if outcome.error or (outcome.value and outcome.value.runs)
+    ]
     if not having:
         raise _no_run(run_ids[0], workers[0])
     return having
@@ -277,10 +281,10 @@ def end(
 def _refuse_again(worker: RemoteWorker, run_id: str, clock: Clock) -> None:
     with worker.connect() as connection:
         limit = Deadline.after(clock, _ASK_SECONDS)
-        found = list_jobs(connection, worker.record, run_id, deadline=limit)
-    if found:
+        existing = list_jobs(connection, worker.record, run_id, deadline=limit)
+    if existing:
         raise NameTaken(
-            f"run {run_id} is on {worker.label} already",
-            reason=found[0].state,
+            f"run {run_id} is already on {worker.label}",
+            reason=existing[0].state,
             fix=Fix(note="choose another --run-id, or leave it out"),
         )

@@ -1,12 +1,12 @@
-"""What a training program asks for its batches, so that `tpukit diagnose` can time its steps.
+"""Times the steps of a training program for `tpukit diagnose`.
 
     from tpukit_steps import steps
     for batch in steps(loader):
 
-Under `tpukit diagnose` the loop's first steps are timed in turns, some as they are, then as many
-with one batch again and again, because a busy worker is not as busy all the time; then the loader
-alone. What was found goes into the file TPUKIT_DIAGNOSE names, and the program ends there, before
-it saves anything. Otherwise `steps` is the loader itself.
+Under `tpukit diagnose`, it times the loop's first steps in turns: some steps with the loader's
+batches, then as many with one repeated batch. Turns even out the changing load of a busy worker.
+Then it times the loader alone, writes the results to the file that TPUKIT_DIAGNOSE names, and ends
+the program before it saves anything. Otherwise `steps` returns the loader itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-#: Steps that are not timed: they compile.
+#: The first steps are not timed, because they compile.
 _WARM = 3
 #: Turns in which both kinds of steps are timed.
 _TURNS = 4
@@ -26,7 +26,7 @@ _COMPILED = "/jax/core/compile/backend_compile_duration"
 
 
 def steps(loader: Iterable[Any], count: int = 0) -> Iterable[Any]:
-    """Yield the loader's batches; under `tpukit diagnose` time `count` steps of each kind."""
+    """Return the loader; under `tpukit diagnose`, batches that time `count` steps of each kind."""
     path = os.environ.get("TPUKIT_DIAGNOSE")
     if not path:
         return loader
@@ -34,7 +34,7 @@ def steps(loader: Iterable[Any], count: int = 0) -> Iterable[Any]:
 
 
 class _Batches:
-    """The loader's batches, from its beginning again after its end, and what they cost."""
+    """The loader's batches, and the seconds they took; restarts the loader at its end."""
 
     def __init__(self, loader: Iterable[Any]) -> None:
         self._loader, self._left = loader, iter(loader)
@@ -50,7 +50,9 @@ class _Batches:
             try:
                 batch = next(self._left)
             except StopIteration:
-                raise SystemExit("tpukit diagnose: the loader has no batch, or only once") from None
+                raise SystemExit(
+                    "tpukit diagnose: the loader has no batches, or cannot be iterated twice"
+                ) from None
         self.seconds += time.perf_counter() - started
         self.shapes.add(str(_shape(batch)))
         return batch
@@ -73,7 +75,7 @@ def _timed(loader: Iterable[Any], count: int, path: str) -> Iterator[Any]:
         for _ in steps:
             last = following
             yield last
-            following = batches.take()  # while the devices still compute, as in any loop
+            following = batches.take()  # while the devices still compute, as in a normal loop
         _wait()
         real, waited = real + time.perf_counter() - started, waited + batches.seconds
         during, busy = during + compiled.number() - before, _more(busy, times)
@@ -87,7 +89,7 @@ def _timed(loader: Iterable[Any], count: int, path: str) -> Iterator[Any]:
     for _ in range(count):
         batches.take()
     alone = time.perf_counter() - started
-    found = {
+    results = {
         "steps": count,
         "real_seconds": real / count,
         "cached_seconds": cached / count,
@@ -100,21 +102,21 @@ def _timed(loader: Iterable[Any], count: int, path: str) -> Iterator[Any]:
         "duty_cycle": duty,
     }
     with open(path, "w") as file:
-        json.dump(found, file)
+        json.dump(results, file)
     raise SystemExit(0)
 
 
 def _shape(batch: Any) -> object:
     if isinstance(batch, dict):
-        return {key: _shape(each) for key, each in batch.items()}
+        return {key: _shape(value) for key, value in batch.items()}
     if isinstance(batch, (list, tuple)):
-        return [_shape(each) for each in batch]
+        return [_shape(part) for part in batch]
     shape = getattr(batch, "shape", None)
     return type(batch).__name__ if shape is None else tuple(shape)
 
 
 def _wait() -> None:
-    """Wait for what the devices still compute: a step returns before it is done."""
+    """Wait for the devices: a step returns before its computation ends."""
     if "jax" in sys.modules:
         for array in sys.modules["jax"].live_arrays():
             array.block_until_ready()
@@ -125,7 +127,7 @@ def _wait() -> None:
 
 
 class _Compilations:
-    """How often JAX or PyTorch/XLA has compiled since this was made."""
+    """Counts the compilations of JAX or PyTorch/XLA."""
 
     def __init__(self) -> None:
         self._jax = 0
@@ -146,10 +148,10 @@ class _Compilations:
 
 
 def _processor_times() -> tuple[int, int]:
-    """Return the time that all processors had, and that they were busy, since the start."""
+    """Return the total and the busy time of all processors since boot; 0, 0 if unknown."""
     try:
         with open("/proc/stat") as file:
-            times = [int(each) for each in file.readline().split()[1:9]]
+            times = [int(word) for word in file.readline().split()[1:9]]
     except OSError:
         return 0, 0
     return sum(times), sum(times) - times[3] - times[4]
@@ -162,11 +164,11 @@ def _more(sums: tuple[int, int], before: tuple[int, int]) -> tuple[int, int]:
 
 
 def _duty_cycle() -> float | None:
-    """Return the mean over the chips, in percent, where libtpu tells it (0.0.42 and later)."""
+    """Return the mean over the chips, in percent; None without libtpu 0.0.42 or later."""
     try:
         from libtpu.sdk import tpumonitoring
 
-        values = [float(each) for each in tpumonitoring.get_metric("duty_cycle_pct").data()]
+        values = [float(figure) for figure in tpumonitoring.get_metric("duty_cycle_pct").data()]
         return sum(values) / len(values)
     except Exception:
         return None

@@ -1,4 +1,4 @@
-"""The files of a working tree that are worth sending, and a manifest of what they hold."""
+"""The files of a working tree that a push sends, and the manifest of their contents."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tpukit.errors import BadInput, Fix
 from tpukit.text import one_line, shown_path
 
 IGNORE_FILE = ".tpukitignore"
-#: Whole paths of what is sent only where it is asked for: keys, tokens and passwords.
+#: Paths of keys, tokens and passwords, which are sent only on request.
 _SECRET = re.compile(
     r".*/(\.ssh|\.aws|\.gnupg|\.config/gcloud)/.*"
     r"|.*/(\.netrc|\.git-credentials|id_(rsa|dsa|ecdsa|ed25519)(_sk)?)"
@@ -30,7 +30,7 @@ _SECRET = re.compile(
 
 @dataclass(frozen=True)
 class Tree:
-    """The files below a folder that are to be the same on every worker, and secrets left out."""
+    """The files of a folder to send to every worker, and the secrets that are left out."""
 
     root: Path
     names: Sequence[str]
@@ -47,7 +47,7 @@ class Tree:
         return manifest_digest(self.manifest)
 
     def size(self, names: Iterable[str]) -> int:
-        """Return the bytes of some of its files; what is gone by now has none."""
+        """Return the total bytes of these files; files that are gone count as 0."""
         paths = (self.root / name for name in names)
         return sum(path.lstat().st_size for path in paths if _is_sent(path))
 
@@ -55,7 +55,7 @@ class Tree:
 def source_folder(given: str) -> Path:
     """Return the folder to push as an absolute path without links.
 
-    Raises `BadInput` for what is no folder, and for one with the home folder, `/` among them.
+    Raises `BadInput` if it is not a folder, or contains the home folder, as `/` does.
     """
     root = Path(os.path.expanduser(given)).resolve()
     if not root.is_dir():
@@ -67,17 +67,17 @@ def source_folder(given: str) -> Path:
 
 
 def read_tree(root: Path, *, with_secrets: bool = False) -> Tree:
-    """Return what git tracks below a folder and what is new there, but for what is ignored.
+    """Return the files of a folder that git tracks, and its new files that are not ignored.
 
-    `.gitignore` hides what git does not track, `.tpukitignore` also what it tracks; both have
-    gitignore(5)'s patterns. A folder outside any repository is read as if it were one. What holds
-    keys, tokens or passwords by its name is left out, unless it is asked for `with_secrets`.
+    `.gitignore` hides only untracked files, `.tpukitignore` also tracked ones; both use the
+    patterns of gitignore(5). A folder outside any repository is read as if it were one. Files named
+    like keys, tokens or passwords are left out unless `with_secrets` is true.
 
-    Raises `BadInput` if there is no git or nothing to send.
+    Raises `BadInput` if git is missing or there is nothing to send.
     """
     if shutil.which("git") is None:
         raise BadInput("push asks git which files count", fix=Fix(note="install git"))
-    # A tree on a worker keeps there what pushes have done. A copy of it here says nothing.
+    # On a worker this folder records the pushes; a copy of it here is meaningless.
     listed = sorted(name for name in _listed(root) if STATE_FOLDER not in name.split("/"))
     present = [name for name in listed if _is_sent(root / name)]
     secret = {name for name in present if _SECRET.fullmatch(f"{root}/{name}")}
@@ -90,23 +90,24 @@ def read_tree(root: Path, *, with_secrets: bool = False) -> Tree:
 
 
 def _listed(root: Path) -> set[str]:
-    """Return the names that git tracks and those that are new, but for what is to be ignored.
+    """Return the names that git tracks, and new names, except ignored ones.
 
-    Of another repository below git says the folder alone, which ends with a slash.
+    For a repository inside this one, git lists only the folder, with a slash at the end.
     """
     with _repository(root) as place:
         ours = (f"--exclude-per-directory={IGNORE_FILE}", "--ignored")
         tracked = _git(root, place, "--cached", "--recurse-submodules")
         new = _git(root, place, "--others", "--exclude-standard")
         ignored = _git(root, place, "--cached", *ours) | _git(root, place, "--others", *ours)
-    found = (tracked | new) - ignored
-    below = [each for each in found if each.endswith("/")]
-    return found.union(*({f"{each}{name}" for name in _listed(root / each)} for each in below))
+    names = (tracked | new) - ignored
+    folders = [name for name in names if name.endswith("/")]
+    inner = ({f"{folder}{name}" for name in _listed(root / folder)} for folder in folders)
+    return names.union(*inner)
 
 
 @contextmanager
 def _repository(root: Path) -> Iterator[Mapping[str, str]]:
-    """Yield the variables that make git see the folder as part of a repository."""
+    """Yield the environment in which git sees the folder as part of a repository."""
     own = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     if _run(root, own, "rev-parse", "--is-inside-work-tree").stdout.strip() == b"true":
         yield own
@@ -117,7 +118,7 @@ def _repository(root: Path) -> Iterator[Mapping[str, str]]:
 
 
 def _git(root: Path, environment: Mapping[str, str], *words: str) -> set[str]:
-    """Return the names that git lists, counted from the folder."""
+    """Return the names that git lists, relative to the folder."""
     done = _run(root, environment, "ls-files", "-z", *words)
     if done.returncode:
         raise BadInput("git cannot list the files", reason=one_line(done.stderr[-400:]))
@@ -127,7 +128,7 @@ def _git(root: Path, environment: Mapping[str, str], *words: str) -> set[str]:
 def _run(
     root: Path, environment: Mapping[str, str], *words: str
 ) -> subprocess.CompletedProcess[bytes]:
-    # A repository's own file system monitor is a program that it names; none is needed here.
+    # A repository can name a program as its file system monitor; do not run it.
     line = ["git", "-c", "core.fsmonitor=false", *words]
     return subprocess.run(
         line, cwd=root, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False
@@ -135,7 +136,7 @@ def _run(
 
 
 def _is_sent(path: Path) -> bool:
-    """Tell whether a listed name is a file or link that is there; submodules are neither."""
+    """Return True if a path is an existing file or a link; submodules are neither."""
     return path.is_symlink() or path.is_file()
 
 

@@ -211,7 +211,7 @@ def test_a_run_whose_client_is_gone_is_listed_and_can_be_ended(
         ]
         with pytest.raises(NotFound, match="has no log") as refused:
             runs.require_log(runs.states([worker], clock), going.run_id)
-        assert refused.value.why == "it is attached: its output goes to its client alone"
+        assert refused.value.why == "it is attached: only its client gets its output"
         with pytest.raises(NotFound, match="there is no run"):
             runs.latest(runs.states([worker], clock))
         ubuntu.cut()
