@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import shlex
 import subprocess
 from dataclasses import replace
 
 import pytest
-from support.local_cloud import OTHER_ZONE, ZONE, Cloud, FakeClock
+from support.local_cloud import OTHER_ZONE, PROJECT, ZONE, Cloud, FakeClock
 from support.openssh_server import eventually
 
 from cli.conftest import Run
@@ -17,7 +20,7 @@ from tpukit.cli.toolkit import Toolkit
 from tpukit.errors import NameTaken
 from tpukit.models import SliceRequest
 from tpukit.recovery.watch_file import Event, Watch, WatchFiles, WatchSpec
-from tpukit.slices import naming
+from tpukit.slices import lifetime, naming
 
 pytestmark = pytest.mark.process
 
@@ -219,3 +222,24 @@ def test_up_recreate_replaces_the_lost_slice_and_no_other(run: Run, prompt_cloud
     assert prompt_cloud.tpu.get(ZONE, "demo").ready
     run(*words, environment=environment)
     assert len(prompt_cloud.calls("nodes.delete")) == 1
+
+
+@pytest.mark.parametrize("days", ["2h", "20d"])
+def test_the_fix_for_a_lost_slice_makes_one_that_is_like_it_and_lives_as_long(
+    run: Run, prompt_cloud: Cloud, days: str
+) -> None:
+    environment = prompt_cloud.environment()
+    given = ("--spot", "--runtime-version", "tpu-vm-base", "--ttl", days, "--purpose", "exp")
+    prompt_cloud.control("POST", "catalogue/networks", {"name": "lab", "project": PROJECT})
+    words = ("create", "v3-8", "demo", *given, "--network", "lab", "--internal-ips")
+    made = run(*words, "--no-firewall", environment=environment)
+    assert made.status == 0, made.err
+    prompt_cloud.control("POST", f"nodes/{prompt_cloud.full_name('demo')}:preempt")
+    told = run("wait", "demo", environment=environment).says(7).err
+    (line,) = re.findall("fix: tpukit (up .*)", told)
+    planned = run(*shlex.split(line), "--no-firewall", "--dry-run", environment=environment)
+    assert planned.status == 0, planned.err
+    before = prompt_cloud.tpu.get(ZONE, "demo")
+    request = json.loads(planned.out[planned.out.index("{") : planned.out.index("\n}") + 2])
+    assert lifetime.asked(request["labels"]) == lifetime.asked(before.labels)
+    assert request["runtimeVersion"] == before.runtime_version

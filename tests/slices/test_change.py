@@ -249,6 +249,7 @@ def test_a_wait_for_a_lost_slice_ends_at_once(cloud: Cloud, clock: FakeClock, ho
             cloud.tpu, found, "READY", deadline=cloud.deadline(), on_state=cloud.states.append
         )
     assert bool(caught.value.exists) == (how == "preempted")
+    assert ("--recreate" in str(caught.value.fix)) == (how == "preempted")
     assert clock.slept == []
 
 

@@ -51,8 +51,8 @@ def test_not_found_is_not_said_while_a_zone_is_silent(cloud: Cloud) -> None:
 @pytest.mark.parametrize("state", ["PREEMPTED", "TERMINATED"])
 def test_a_lost_slice_cannot_be_reached(state: str) -> None:
     with pytest.raises(SliceLost) as caught:
-        find.check_reachable(Slice("demo", "p", "z", "v3-8", "i", state))
-    assert str(caught.value.fix) == "tpukit up v3-8 demo --zone z --recreate"
+        find.check_reachable(Slice("demo", "p", "z", "v3-8", "tpu-ubuntu2204-base", state))
+    assert str(caught.value.fix) == "tpukit up v3-8 demo --zone z --internal-ips --recreate"
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from contextlib import suppress
 
 from tpukit.clock import Deadline
 from tpukit.cloud.provider import Doubtful, SliceProvider
-from tpukit.errors import DeadlinePassed, NotFound, SliceLost, TpukitError
+from tpukit.errors import DeadlinePassed, NotFound, TpukitError
 from tpukit.models import LOST_STATES, Slice
-from tpukit.slices.find import gone
+from tpukit.slices.find import gone, loss
 from tpukit.slices.journal import Journal
 from tpukit.slices.last_seen import LastSeen, OnState, last_seen, naming_what_exists
 
@@ -119,8 +119,7 @@ def wait(
                 return current
             slice_ = current
             if current.lost and state != GONE:
-                what = f"slice {current.name} is {current.state}"
-                raise SliceLost(what, exists=seen.exists(), fix=seen.delete_command())
+                raise loss(current)
             if current.state != due:
                 continue
             with suppress(Doubtful):  # the next round reads the operation again

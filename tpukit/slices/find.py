@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import TypeVar
@@ -10,6 +10,7 @@ from typing import TypeVar
 from tpukit.cloud.provider import SliceProvider
 from tpukit.errors import BadInput, Fix, NotFound, SliceLost, TpukitError
 from tpukit.models import QueuedResource, Slice, SliceTarget
+from tpukit.slices import lifetime
 
 Thing = TypeVar("Thing", Slice, QueuedResource)
 
@@ -163,21 +164,38 @@ REMADE = ("on-demand", "spot", "preemptible", "reserved")
 def loss(slice_: Slice) -> SliceLost:
     """Return the error for a preempted or terminated slice: make it again, or delete it."""
     place = (slice_.name, "--zone", slice_.zone)
-    remake, bought = None, slice_.provisioning
-    if bought in REMADE and not slice_.queued_resource:
-        remake = Fix.command(
-            *("tpukit", "up", slice_.accelerator_type, *place),
-            *([] if bought == "on-demand" else [f"--{bought}"]),
-            "--recreate",
-            note="tpukit watch does this by itself and restarts your command",
-        )
-    delete = Fix.command("tpukit", "delete", *place)
+    delete = remake = Fix.command("tpukit", "delete", *place)
+    if slice_.provisioning in REMADE and not slice_.queued_resource:
+        again = ("tpukit", "up", slice_.accelerator_type, *place, *_flags(slice_), "--recreate")
+        note = "tpukit watch does this by itself and restarts your command"
+        remake = Fix.command(*again, note=note)
     return SliceLost(
         f"slice {slice_.name} is {slice_.state}: its workers are gone",
         exists=(f"slice {slice_.name} in {slice_.zone}, {slice_.state}; it keeps its quota",),
-        fix=remake or delete,
-        otherwise=delete if remake else None,
+        fix=remake,
+        otherwise=None if remake is delete else delete,
     )
+
+
+def _flags(slice_: Slice) -> Iterator[str]:
+    """Yield the flags of `up` that ask for such a slice again, with as long a life."""
+    from tpukit.accelerators import AcceleratorType, is_listed
+
+    kind, life = slice_.accelerator_type, lifetime.asked(slice_.labels)
+    usual = AcceleratorType.parse(kind).runtime_version if is_listed(kind) else ""
+    if slice_.provisioning != "on-demand":
+        yield f"--{slice_.provisioning}"
+    if not slice_.external_addresses:
+        yield "--internal-ips"
+    for name, value in {
+        "runtime-version": slice_.runtime_version,
+        "network": slice_.network.rpartition("/")[2],
+        "ttl": life["ttl"] and f"{float(life['ttl'][:-2]) / 60:g}m",
+        "idle": life["idle"] and f"{life['idle']}s",
+        "purpose": life["purpose"],
+    }.items():
+        if value not in ("", usual, "default"):
+            yield from (f"--{name}", value)
 
 
 def check_reachable(slice_: Slice) -> None:
