@@ -15,6 +15,7 @@ from tpukit.errors import (
     NoCapacity,
     NotAllowed,
     SliceLost,
+    TpukitError,
 )
 from tpukit.models import DataDisk, QueuedResource, QueueRequest
 from tpukit.slices import lifetime, naming
@@ -228,6 +229,18 @@ def test_a_request_that_has_failed_is_asked_for_anew(cloud: Cloud) -> None:
     assert made
     assert wait(cloud, found).state == "ACTIVE"
     assert len(cloud.tpu.list_queued("-").requests) == 1
+
+
+def test_another_end_is_not_given_to_a_request_whose_slices_come_meanwhile(cloud: Cloud) -> None:
+    cloud.fault(method="queuedResources.create", kind="wait", seconds=600.0)
+    waiting, _ = ensure(cloud)
+    assert waiting.state in queue.WAITING
+    cloud.clock.sleep(3600.0)
+    given = {"journal": cloud.journal, "on_state": cloud.states.append}
+    with pytest.raises(TpukitError, match="is ACTIVE: its slices come") as caught:
+        queue.extend_queued(cloud.tpu, waiting, "", deadline=cloud.deadline(), **given)
+    assert str(caught.value.fix) == f"tpukit queue wait pair --zone {ZONE}"
+    assert cloud.calls("queuedResources.delete") == []
 
 
 def test_a_request_whose_slices_were_taken_is_lost(cloud: Cloud) -> None:

@@ -150,6 +150,14 @@ def extend_queued(
     Raises:
         TpukitError: it is not deleted, as when its slices have come; or it was not made anew.
     """
+
+    def check_waits(state: str) -> None:
+        on_state(state)
+        if state in _STANDING - WAITING:
+            wait = Fix.command("tpukit", "queue", "wait", queued.name, "--zone", queued.zone)
+            what = f"queued resource {queued.name} is {state}: its slices come"
+            raise TpukitError(what, why="the same command reaches them then", fix=wait)
+
     if queued.node is None:
         raise TpukitError(f"queued resource {queued.name} could not be read")
     now = lifetime.moment(provider.now())
@@ -164,7 +172,7 @@ def extend_queued(
         QueueRequest(asked, len(queued.slices), best_effort, queued.valid_seconds), queued
     )
     delete_queued(
-        provider, queued, force=False, deadline=deadline, journal=journal, on_state=on_state
+        provider, queued, force=False, deadline=deadline, journal=journal, on_state=check_waits
     )
     try:
         return ensure_queued(
