@@ -369,6 +369,21 @@ def test_no_room_where_it_was_leads_elsewhere_and_nothing_is_left_behind(scene: 
     assert scene.record.watch.zone == OTHER_ZONE
 
 
+def test_the_zone_that_a_watch_began_in_is_asked_again_when_the_other_has_no_room(
+    scene: Scene,
+) -> None:
+    scene.cloud.fault(preset="stockout", zone=ZONE, times=1)
+
+    def preempt() -> None:
+        assert scene.record.watch.zone == OTHER_ZONE
+        scene.cloud.fault(preset="stockout", zone=OTHER_ZONE, times=1)
+        scene.preempt()
+
+    assert scene.watch(scene.preempt, preempt, scene.end) == 0
+    assert scene.cloud.nodes() == [scene.cloud.full_name("demo")]
+    assert len(scene.cloud.calls("nodes.create")) == 5
+
+
 @pytest.mark.process
 def test_room_that_comes_later_is_waited_for_and_none_ends_the_watch_in_time(
     scene: Scene,
@@ -638,6 +653,19 @@ def test_an_interrupt_says_what_goes_on_and_how_it_is_taken_up(
     assert str(error.fix) == "tpukit watch demo"
     assert str(error.otherwise) == "tpukit delete demo --zone us-central1-a"
     assert scene.record.watch.stopped is (signal is TerminationSignal)
+
+
+def test_an_interrupt_does_not_say_that_a_run_goes_on_which_has_ended(scene: Scene) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    def fail() -> None:
+        scene.work.ends = [Ended(3)]
+        scene.clock.on_sleep = interrupt
+
+    with pytest.raises(Interrupted) as caught:
+        scene.watch(fail)
+    assert [line.split(",")[0] for line in caught.value.exists] == ["slice demo in us-central1-a"]
 
 
 #: A watch is ended at every so manyeth of its steps: a prime number, for all kinds of them.

@@ -69,6 +69,11 @@ class WatchSpec:
     delete_when_done: bool = False
 
     @property
+    def places(self) -> tuple[str, ...]:
+        """The zones in which it may be made: first the one that it was in when it was watched."""
+        return (self.request.zone, *self.zones)
+
+    @property
     def begun(self) -> tuple[str, str]:
         """The events that say that the command runs: it was started, or found."""
         return f"run {self.run_id} started", f"run {self.run_id} found"
@@ -208,7 +213,7 @@ class WatchFiles:
             (file, watch)
             for file, watch in self.all()
             if watch.name == name
-            and zone in ("", watch.zone, *(watch.spec.zones if watch.state == RECOVERING else ()))
+            and zone in ("", watch.zone, *(watch.spec.places if watch.state == RECOVERING else ()))
         ]
 
     def all(self) -> list[tuple[WatchFile, Watch]]:

@@ -348,7 +348,7 @@ class Watcher:
 
     def _make(self) -> None:
         """Make the slice where it was, then elsewhere, until there is room or its time is over."""
-        places = dict.fromkeys([self._watch.zone, *self._spec.zones])
+        places = dict.fromkeys([self._watch.zone, *self._spec.places])
         self._note("making it again", ", ".join(places))
         asking = Deadline.after(self.clock, min(self._spec.max_wait, self._seconds_left()))
         requests = [self._request(zone, **{naming.SEARCH: "1"}) for zone in places]
@@ -405,7 +405,7 @@ class Watcher:
             error.exists = tuple(self.seen.exists())
         elif unseen:
             self.seen.complete(error)
-        if self.began and spec.command:
+        if self.began and spec.command and not self.settling:
             error.exists += (f"run {spec.run_id} of slice {watch.name} goes on",)
         if watch.open:
             kind = "interrupted" if interrupted else "failed"
