@@ -144,6 +144,25 @@ def test_an_undo_that_fails_goes_on_where_it_was(tmp_path: Path) -> None:
     assert not ledger.exists()
 
 
+def test_a_full_disk_cuts_no_undo_short_and_stops_none(tmp_path: Path) -> None:
+    """Half of a path is the path of another folder."""
+    mine, other = tmp_path / "mine", tmp_path / "mine-of-tpukit"
+    mine.mkdir()
+    step(tmp_path, f"put_folder(ledger, {str(other)!r})")
+    ledger = tmp_path / ".tpukit/ledger/shell"
+    before = ledger.read_text()
+
+    def limited(size: int, line: str) -> subprocess.CompletedProcess[str]:
+        limit = f"resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, {size}))"
+        return step(tmp_path, f"import resource; {limit}; {line}")
+
+    size = len(f"{before}undo\ttake_tree {mine}")
+    assert "File too large" in limited(size, f"ledger.note('take_tree', {str(other)!r})").stderr
+    assert (ledger.read_text(), len(list(ledger.parent.iterdir()))) == (before, 1)
+    assert limited(0, "undo()").returncode == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
 def test_an_older_ledger_is_undone_and_a_newer_one_is_refused(tmp_path: Path) -> None:
     """An older tpukit put every word in quotes."""
     ledger, file = tmp_path / ".tpukit/ledger/shell", tmp_path / "an old 'file'"

@@ -35,9 +35,16 @@ class LedgerFile:
             return
         if any("\n" in word for word in words):
             raise StepRefused(f"a name has a line's end in it: {' '.join(words)}", "rename it")
-        lines = [] if os.path.exists(self.path) else self._first_lines()
-        with open(self.path, "a", errors="surrogateescape") as file:
-            file.writelines([*lines, f"{_UNDO}{' '.join(map(shlex.quote, words))}\n"])
+        lines = self._lines() or self._first_lines()
+        new = f"{self.folder}/.{self.entry}.new"
+        try:  # a full disk may not cut a path short: that of a folder above would be undone
+            with open(new, "w", errors="surrogateescape") as file:
+                file.writelines([*lines, f"{_UNDO}{' '.join(map(shlex.quote, words))}\n"])
+            os.replace(new, self.path)
+        except OSError:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(new)
+            raise
 
     def take_back(self, undo: Callable[..., None]) -> None:
         """Undo everything, the last first. What is undone is struck out: this may be repeated."""
@@ -46,9 +53,8 @@ class LedgerFile:
             text = lines.pop()[len(_UNDO) :]
             print("undo:", text.strip(), flush=True)
             undo(*shlex.split(text))
-            with open(f"{self.path}.new", "w", errors="surrogateescape") as file:
-                file.writelines(lines)
-            os.replace(f"{self.path}.new", self.path)
+            # In place: this needs no room on a full disk.
+            os.truncate(self.path, len("".join(lines).encode(errors="surrogateescape")))
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.path)
 
