@@ -72,12 +72,14 @@ def test_a_run_ends_with_all_that_escaped_from_its_session(machine: Machine) -> 
 
 @needs_machines
 def test_ctrl_c_ends_all_that_escaped_from_an_attached_run(machine: Machine) -> None:
-    script = "sudo setsid -f sleep 7005; env -i setsid -f sleep 7006; sleep 7007"
+    leaves = 'sudo su -l "$(id -un)" -c "setsid -f sleep 7010"'  # for another control group
+    script = f"sudo setsid -f sleep 7005; env -i setsid -f sleep 7006; {leaves}; sleep 7007"
     with running(machine.tpukit, "--local", "run", machine.name, "--", script) as process:
-        assert eventually(lambda: machine("pgrep -fc 'sleep 700[567]$' || true") >= "3")
+        assert eventually(lambda: machine("pgrep -fc '^sleep 70(0[567]|10)$' || true") >= "4")
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=60)
-    assert "why: the command was ended on every worker" in told
+    assert "why: the command and its control group were ended on every worker" in told
+    assert machine("pkill -fe '^sleep 7010$'")
     assert machine("pgrep -fa '^sleep 700[567]$' || true") == ""
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _SAME_INTERRUPT_SECONDS = 1.0
 #: Seconds after which a worker that is to end a command, and is silent, is worth a word.
 _ANSWER_SECONDS = 3.0
+_FOUND = "its processes that could be found"
 
 OnWorkerOutput = Callable[[RemoteWorker, str, bytes], None]
 CommandOutcome = Outcome[RemoteWorker, Completed]
@@ -74,7 +75,7 @@ class _Begun:
     link: RetryingConnection
     name: str
     state: str = "may still run: not reached"  #: empty once it has ended
-    certain: bool = True  #: whether no process of it can have been missed when it was ended
+    certain: bool = True  #: whether its control group was ended too
     answered: bool = False  #: whether it has answered since it was told to end the command
 
 
@@ -182,8 +183,8 @@ class AttachedRun:
         if not self._begun:
             return "the command was started on no worker"
         if all(begun.certain for begun in self._begun):
-            return "the command was ended on every worker"
-        return "its processes that could be found were ended on every worker"
+            return "the command and its control group were ended on every worker"
+        return f"{_FOUND} were ended on every worker"
 
     def _work(self, worker: RemoteWorker) -> Completed:
         ok = False
@@ -239,10 +240,9 @@ class AttachedRun:
             with suppress(TpukitError):
                 self._end(begun)
             what = f"the command on {worker.label} did not end in {request.limit:g} s"
-            ended = (
-                "it was ended" if begun.certain else "its processes that could be found were ended"
-            )
-            raise DeadlinePassed(what, why=f"it {begun.state}" if begun.state else ended) from error
+            ended = "it and its control group" if begun.certain else _FOUND
+            why = f"it {begun.state}" if begun.state else f"{ended} were ended"
+            raise DeadlinePassed(what, why=why) from error
         except TransportFailed:
             worker.check_slice()
             with self._lock:  # where it is stopped: what is ended there needs the link
