@@ -76,7 +76,9 @@ def test_the_rule_of_a_slice_that_was_made_without_the_request_stays_when_that_e
     prompt_cloud.vanish("demo")
     eventually(lambda: prompt_cloud.tpu.get_queued(ZONE, "demo").state == "SUSPENDED")
     prompt_cloud.tpu.create(labelled(prompt_cloud, nonce="n2", tags=(TAG,)))
-    end(prompt_cloud, request)
+    ended: list[Slice] = []
+    replace(cleanup(prompt_cloud), after=ended.append).end(request, prompt_cloud.deadline(60.0))
+    assert ended == []
     assert prompt_cloud.tpu.list_queued("-").requests == ()
     assert prompt_cloud.tpu.get(ZONE, "demo").labels[naming.NONCE] == "n2"
     assert rules(prompt_cloud) == [TAG]
@@ -89,12 +91,14 @@ def test_another_queued_resource_of_the_same_name_is_left_alone(prompt_cloud: Cl
     assert prompt_cloud.tpu.get_queued(ZONE, "demo").state == "ACTIVE"
 
 
+@pytest.mark.parametrize("is_age_known", [True, False])
 def test_a_queued_resource_that_was_made_after_the_slice_is_not_the_slice_s(
-    prompt_cloud: Cloud,
+    prompt_cloud: Cloud, is_age_known: bool
 ) -> None:
-    """Its slices are not there yet, so nothing but its age tells that it is another one."""
+    """Its age tells it, or its state: a watch that was restarted does not know the slice's age."""
     queued(prompt_cloud)
     ours = prompt_cloud.tpu.get(ZONE, "demo")
+    ours = ours if is_age_known else replace(ours, created="")
     end(prompt_cloud, prompt_cloud.tpu.get_queued(ZONE, "demo"))
     prompt_cloud.fault(method="queuedResources.create", kind="wait", seconds=7200.0, times=1)
     prompt_cloud.tpu.create_queued(QueueRequest(labelled(prompt_cloud, nonce="n2")))

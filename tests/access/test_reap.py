@@ -6,6 +6,7 @@ import random
 import signal
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -187,14 +188,18 @@ def test_force_adds_what_is_another_s_and_foreign_what_tpukit_did_not_make(world
 
 def test_what_was_put_off_or_made_anew_since_it_was_shown_stays(world: World) -> None:
     cloud = world.cloud
-    put_off, made_anew, request = (
+    put_off, made_anew, request, asked_anew = (
         world.slice(ZONE, world.labels(EXPIRED)),
         world.slice(ZONE, world.labels(EXPIRED)),
+        world.queued(ZONE, world.labels(EXPIRED)),
         world.queued(ZONE, world.labels(EXPIRED)),
     )
     world.later()
     found = world.survey()
-    assert len(found.due) == 3
+    assert len(found.due) == 4
+    (last,) = [each for each in found.due if each.name == asked_anew]
+    stale = replace(last, found=replace(last.found, created="2020-01-01T00:00:00Z"))
+    found = replace(found, due=(*(each for each in found.due if each is not last), stale))
     later = {**world.labels(LIVING)}
     cloud.change(put_off, labels=later)
     cloud.change(f"{request}-0", labels=later)
@@ -202,8 +207,8 @@ def test_what_was_put_off_or_made_anew_since_it_was_shown_stays(world: World) ->
     cloud.tpu.create(labelled(cloud, made_anew, labels=world.labels(EXPIRED)))
     cloud.clock.sleep(100.0)
     done = world.reap(found)
-    assert (done.names, len(done.spared)) == ([], 3)
-    assert len(cloud.nodes()) == 3
+    assert (done.names, len(done.spared)) == ([], 4)
+    assert len(cloud.nodes()) == 4
 
 
 def test_one_slice_of_several_whose_time_is_up_stays_while_others_are_used(

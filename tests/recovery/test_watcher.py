@@ -655,6 +655,14 @@ def test_an_interrupt_says_what_goes_on_and_how_it_is_taken_up(
     assert scene.record.watch.stopped is (signal is TerminationSignal)
 
 
+def test_a_slice_that_was_never_seen_is_not_deleted_before_it_is_made(scene: Scene) -> None:
+    """Without an id, whatever took the name meanwhile would be deleted in its place."""
+    scene.vanish()
+    scene.record.watch = replace(scene.record.watch, state="recovering")
+    assert scene.watch(scene.end) == 0
+    assert "deleted" not in scene.said
+
+
 def test_an_interrupt_does_not_say_that_a_run_goes_on_which_has_ended(scene: Scene) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
