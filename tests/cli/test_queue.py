@@ -77,6 +77,7 @@ def test_a_request_of_another_owner_stays_without_force_and_goes_with_its_rules(
     assert f"gcloud compute firewall-rules delete {tag}" in planned
     refused = run("queue", "delete", "hers", "--yes", environment=environment).says(4)
     assert "belongs to eve" in refused.err
+    assert "fix: tpukit queue delete hers --force --yes" in refused.err
     assert len(prompt_cloud.tpu.list_queued("-").requests) == 1
     done = run("queue", "delete", "hers", "--yes", "--force", "--json", environment=environment)
     assert done.document["deleted"] == ["hers"]

@@ -212,10 +212,11 @@ def _confirm(toolkit: Toolkit, requests: Sequence[QueuedResource], force: bool) 
         owner = request.labels.get(naming.OWNER, "")
         if owner and not force and not naming.is_owner(toolkit.owner, request.labels):
             names = [request.name for request in requests]
+            yes = ["--yes"] if toolkit.flags.yes else []
             raise NotAllowed(
                 f"queued resource {request.name} belongs to {owner}",
                 reason=f"you are {toolkit.owner}",
-                fix=Fix.command("tpukit", "queue", "delete", *names, "--force"),
+                fix=Fix.command("tpukit", "queue", "delete", *names, "--force", *yes),
             )
     shown = ", ".join(
         f"{request.name} ({request.zone}, {request.state}, with {', '.join(request.slices)})"
