@@ -198,7 +198,7 @@ def test_what_was_put_off_or_made_anew_since_it_was_shown_stays(world: World) ->
     found = world.survey()
     assert len(found.due) == 4
     (last,) = [each for each in found.due if each.name == asked_anew]
-    stale = replace(last, found=replace(last.found, created="2020-01-01T00:00:00Z"))
+    stale = replace(last, thing=replace(last.thing, created="2020-01-01T00:00:00Z"))
     found = replace(found, due=(*(each for each in found.due if each is not last), stale))
     later = {**world.labels(LIVING)}
     cloud.change(put_off, labels=later)

@@ -37,6 +37,7 @@ from tpukit.recovery.watch_file import (
     WatchFile,
     WatchFiles,
     WatchSpec,
+    refreshed,
     request_of,
 )
 from tpukit.recovery.watcher import Watcher, condition
@@ -956,6 +957,8 @@ def test_a_request_is_made_from_a_slice_without_what_tpukit_adds_by_itself(cloud
     shared = request_of(replace(found, network_project="host", subnetwork="sub"))
     assert shared.network == "projects/host/global/networks/default"
     assert shared.subnetwork == "projects/host/regions/us-central1/subnetworks/sub"
+    unread = replace(found, labels={}, unreadable=("labels",))
+    assert refreshed(request, unread) == request, "what cannot be read is no change"
 
 
 def test_each_state_has_its_word(cloud: Cloud) -> None:
