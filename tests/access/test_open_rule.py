@@ -93,7 +93,7 @@ def test_an_address_that_was_found_out_gives_way_to_the_next_one(
     assert at("198.51.100.1").replaced == ()
     moved = at("203.0.113.5")
     assert moved.replaced == ("198.51.100.1/32",)
-    assert moved.summary.endswith("; 198.51.100.1/32, your address before, is out")
+    assert moved.summary.endswith("; 198.51.100.1/32, your earlier address, was removed")
     (rule,) = prompt_cloud.firewall.list()
     assert rule.source_ranges == ("192.0.2.0/24", "203.0.113.5/32")
     assert not at("203.0.113.5").changed

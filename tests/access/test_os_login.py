@@ -56,7 +56,7 @@ def test_a_slice_s_own_metadata_comes_before_the_project_s(
     assert logins.of("slice demo", {"enable-oslogin": "false"}, project=True) is None
     assert logins.of("slice demo", {}, project=False) is None
     assert directory.asked == []
-    with pytest.raises(NotAllowed, match="slice demo lets people in by OS Login") as caught:
+    with pytest.raises(NotAllowed, match="slice demo uses OS Login") as caught:
         logins.of("slice demo", {}, project=True)
     assert caught.value.reason == "enable-oslogin in the metadata of its project"
 

@@ -44,7 +44,7 @@ def test_forbidden_guest_attributes_are_an_error_that_names_the_way_through(
     run: Run, own_emulator: dict[str, str], emulator: EmulatorClient
 ) -> None:
     result = run("run", "demo", "--", "true", environment=own_emulator).says(4)
-    assert f"fix: where an organisation hides guest attributes for good, {ACCEPT}" in result.err
+    assert f"fix: if your organisation hides guest attributes, {ACCEPT}" in result.err
 
 
 @pytest.mark.usefixtures("port_22")

@@ -149,7 +149,7 @@ def test_ages_and_ends_are_by_the_clock_of_the_api_where_this_machine_s_is_wrong
         assert listed.err == ""
         done = run("reap", "--yes", "--json", environment=environment)
         assert [each["name"] for each in done.document["deleted"]] == ["over"]
-        assert "its time was up 6" in done.err
+        assert "it expired 6" in done.err
         run("extend", "made", "--ttl", "1h", environment=environment)
         end = lifetime.seconds_of(cloud.tpu.get(ZONE, "made").labels[EXPIRES])
         assert now + 3598 <= (end or 0) < now + 3900

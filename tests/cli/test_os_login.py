@@ -54,7 +54,7 @@ def test_up_is_refused_before_the_create_where_os_login_does_not_know_us(
     run: Run, environment: dict[str, str]
 ) -> None:
     result = run("up", "v3-8", "demo", environment=environment).says(4)
-    assert "slice demo lets people in by OS Login, which does not know us" in result.err
+    assert "slice demo uses OS Login, which does not know your key" in result.err
     assert "gcloud compute os-login ssh-keys add --key-file" in result.err
     assert run("list", "--json", environment=environment).document["slices"] == []
 
@@ -91,4 +91,4 @@ def test_a_slice_whose_project_has_os_login_since_says_why_a_key_is_refused(
     os_login(environment, "TRUE")
     result = run("run", "demo", "--", "true", environment=environment)
     assert result.status == 4, result.err
-    assert "OS Login, which does not know us" in result.err
+    assert "OS Login, which does not know your key" in result.err

@@ -70,7 +70,7 @@ def test_without_external_addresses_every_verb_names_the_routes_before_it_waits(
     prompt_cloud.tpu.create(prompt_cloud.request(external_addresses=False))
     result = run(*words_of(verb), environment=prompt_cloud.environment()).says(2)
     assert "the workers of slice demo have no external addresses" in result.err
-    assert "--iap, --jump with what is inside, or --internal-ips" in result.err
+    assert "--iap, --jump with a host inside, or --internal-ips" in result.err
 
 
 def test_the_rule_for_identity_aware_proxy_admits_its_range_alone(

@@ -47,7 +47,7 @@ def test_a_watch_that_makes_no_sense_is_refused_before_anything_is_changed(
         (5, ["foreign", "--", "true"]),
     ):
         run("watch", *words, environment=environment).says(code)
-    assert "which slice" in run("watch", environment=environment).says(2).err
+    assert "no slice to watch" in run("watch", environment=environment).says(2).err
     assert run("watch", "--list", "--json", environment=environment).document["watches"] == []
     assert len(prompt_cloud.nodes()) == 3
     assert prompt_cloud.calls("nodes.delete") == []
@@ -74,7 +74,7 @@ def test_a_watch_is_taken_up_by_its_name_ended_and_not_mixed_up_with_another(
         assert (listed["state"], listed["process"]) == ("watching", os.getpid())
         for words in ((), ("--", "train"), ("--run-id", "two", "--", "train")):
             told = run("watch", "demo", *words, environment=environment).says(5).err
-            assert "is being watched already" in told
+            assert "is already watched by process" in told
     assert run("delete", "demo", "--yes", environment=environment).status == 0
     (listed,) = run("watch", "--list", "--json", environment=environment).document["watches"]
     assert listed["state"] == "stopped"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from tpukit.recovery.checkpoints import warning
 
 TOLD = {
-    "train.py --checkpoint-dir ckpt": "--checkpoint-dir ckpt is on the worker",
-    "train.py --ckpt_path=/tmp/c --data gs://b/d": "--ckpt_path /tmp/c is on the worker",
-    "OUTPUT_DIR=/mnt/x train.py gs://b/d": "OUTPUT_DIR /mnt/x is on the worker",
-    "train.py model.save_dir=out gs://b": "model.save_dir out is on the worker",
-    "./train.sh": "no gs:// path is in the command",
-    "it's --steps 3": "no gs:// path is in the command",
+    "train.py --checkpoint-dir ckpt": "--checkpoint-dir ckpt is lost with the slice",
+    "train.py --ckpt_path=/tmp/c --data gs://b/d": "--ckpt_path /tmp/c is lost with the slice",
+    "OUTPUT_DIR=/mnt/x train.py gs://b/d": "OUTPUT_DIR /mnt/x is lost with the slice",
+    "train.py model.save_dir=out gs://b": "model.save_dir out is lost with the slice",
+    "./train.sh": "the command has no gs:// path",
+    "it's --steps 3": "the command has no gs:// path",
 }
 QUIET = ("train.py --checkpoint-dir gs://b/run", "train.py --workdir=gs://b/run --steps 3")
 

@@ -31,7 +31,7 @@ def test_an_interruption_before_the_first_look_says_that_nobody_has_looked() -> 
             raise KeyboardInterrupt
         error = caught.value
         assert error.exists == ()
-        assert "was not asked yet" in error.why
+        assert "was not looked up yet" in error.why
         assert error.fix == Fix.command("tpukit", "describe", "demo", *place)
         assert error.otherwise == Fix.command("tpukit", "delete", "demo", *place)
     looked = LastSeen("demo", "z")

@@ -69,4 +69,4 @@ def test_a_slice_that_is_there_gets_an_end_and_a_purpose_where_it_has_none(
         end = lifetime.seconds_of(found.labels[EXPIRES])
         assert end == pytest.approx(began + wanted, abs=90.0), ttl
         assert found.labels[PURPOSE] == kept
-    assert any("as before" in each for each in cloud.states)
+    assert any("still lives until" in each for each in cloud.states)

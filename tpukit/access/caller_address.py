@@ -1,4 +1,4 @@
-"""The address from which a worker sees us: what a firewall rule has to admit."""
+"""The address from which workers see this machine, which a firewall rule must admit."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from tpukit.cloud.session import bounded
 from tpukit.errors import BadInput, Fix, TpukitError
 from tpukit.text import one_line
 
-#: Who tells the address that asks, over https: an answer over UDP could be anybody's. Each is
-#: documented for this: AWS, "Amazon EC2 key pairs and security groups"; Cloudflare, "/cdn-cgi/".
+#: Services that answer with the caller's address, over https, because an answer over UDP could be
+#: forged. Both are documented: AWS, "Amazon EC2 key pairs and security groups"; Cloudflare,
+#: "/cdn-cgi/".
 _SOURCES = ("https://checkip.amazonaws.com/", "https://1.1.1.1/cdn-cgi/trace")
 _SECONDS = 4.0
 _LARGEST = 4096
-#: From which Identity-Aware Proxy connects: https://cloud.google.com/iap/docs/using-tcp-forwarding
+#: The range of Identity-Aware Proxy: https://cloud.google.com/iap/docs/using-tcp-forwarding
 IAP_RANGE = "35.235.240.0/20"
 
 
@@ -29,11 +30,11 @@ def source_address(
 ) -> str:
     """Return our address as the worker at `worker_address` sees it.
 
-    A worker on a private or loopback address is reached without translation, so the address of our
-    own end of that route is the answer. A public one sees what `public` finds out, unless our end
-    is public itself. `route` tells the address of that end.
+    Connections to a private or loopback address are not translated, so the worker sees our local
+    address on that route, which `route` returns. A worker with a public address sees the result of
+    `public`, unless our local address is public too.
 
-    Raises `TpukitError` where the address cannot be found out; it has to be given.
+    Raises `TpukitError` if the address cannot be found out; the user must then give it.
     """
     try:
         destination = ipaddress.ip_address(worker_address)
@@ -47,13 +48,13 @@ def source_address(
 
 
 def check_inside() -> None:
-    """Raise `BadInput` unless this machine is on Google's network, as its firmware tells."""
+    """Raise `BadInput` unless this machine's firmware says that it is on Google's network."""
     if not on_compute_engine():
         raise BadInput(
             "a slice without external addresses cannot be reached from this machine",
             why="it is not on Google's network",
             fix=Fix(
-                note="add --iap, or --jump with what is inside; where a VPN leads there, "
+                note="add --iap, or --jump with a host inside; with a VPN, add "
                 "--source-range with this machine's address in it"
             ),
         )
@@ -62,7 +63,7 @@ def check_inside() -> None:
 def route_address(destination: str) -> str:
     """Return the local address of the route to `destination`; no packet is sent.
 
-    Raises `TpukitError` where there is no route.
+    Raises `TpukitError` if there is no route.
     """
     family = socket.AF_INET6 if ":" in destination else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -74,17 +75,17 @@ def route_address(destination: str) -> str:
 
 
 def public_address(sources: Sequence[str] = _SOURCES) -> tuple[str, str]:
-    """Return the IPv4 address that our connections come from, and the host that said so.
+    """Return our public IPv4 address, and the host that reported it.
 
-    The sources are asked in their order, without a proxy, which workers would not see.
+    It asks the sources in order, without a proxy, because SSH connections do not use one.
 
-    Raises `TpukitError` where none of them answered with a public address.
+    Raises `TpukitError` if no source answered with a public address.
     """
     problems = []
     for url in sources:
         host = urlsplit(url).netloc
         try:
-            return bounded(_SECONDS, partial(_told, url)), host
+            return bounded(_SECONDS, partial(_read_address, url)), host
         except (OSError, http.client.HTTPException, ValueError) as error:
             problems.append(f"{host}: {one_line(str(error)) or type(error).__name__}")
     raise TpukitError(
@@ -94,7 +95,7 @@ def public_address(sources: Sequence[str] = _SOURCES) -> tuple[str, str]:
     )
 
 
-def _told(url: str) -> str:
+def _read_address(url: str) -> str:
     parts = urlsplit(url)
     kind = http.client.HTTPConnection if parts.scheme == "http" else http.client.HTTPSConnection
     connection = kind(parts.netloc, timeout=_SECONDS)
@@ -105,8 +106,8 @@ def _told(url: str) -> str:
     finally:
         connection.close()
     if response.length:
-        raise ValueError("half of an answer")
-    found = re.search(r"^(?:ip=)?([\d.]+)\s*$", text, re.MULTILINE)
-    if response.status != 200 or not found or not ipaddress.IPv4Address(found[1]).is_global:
+        raise ValueError("the answer is incomplete")
+    match = re.search(r"^(?:ip=)?([\d.]+)\s*$", text, re.MULTILINE)
+    if response.status != 200 or not match or not ipaddress.IPv4Address(match[1]).is_global:
         raise ValueError(f"status {response.status}, and no public IPv4 address")
-    return found[1]
+    return match[1]

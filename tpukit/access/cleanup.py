@@ -1,4 +1,4 @@
-"""The end of a slice, with everything that was made for it; and the rules that slices have left."""
+"""Delete slices and queued resources with their firewall rules, and find left-over rules."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ Thing = Slice | QueuedResource
 
 @dataclass(frozen=True)
 class Deleted:
-    """What came of several ends, by their labels: errors of what is left, and rules that stay.
+    """The result of several deletions: names, errors by name, and rules that could not be removed.
 
-    `spared` was not due any more when its turn came.
+    `spared` names things that were no longer due when their turn came.
     """
 
     names: Sequence[str]
@@ -50,10 +50,10 @@ class Deleted:
 
 @dataclass(frozen=True)
 class Cleanup:
-    """The one end of slices and queued resources, with everything that was made for them.
+    """Deletes slices and queued resources, with everything that was made for them.
 
-    `on_state` gives what gets the states of the thing of a name. `after` is called with each slice
-    that has ended, to forget what this machine knows of it.
+    `on_state` returns the callback for the states of the thing with a name. `after` is called with
+    each deleted slice, to forget this machine's records of it.
     """
 
     provider: SliceProvider
@@ -65,9 +65,9 @@ class Cleanup:
     after: Callable[[Slice], object] = lambda slice_: None
 
     def reap(self, due: Sequence[Leftover], deadline: Deadline) -> Deleted:
-        """End what is left over, by its labels, with everything that was made for it.
+        """Delete leftovers, with everything that was made for them.
 
-        What has another end or is another thing of that name since it was shown stays.
+        A leftover stays if it was extended or replaced since it was shown.
         """
         things, near = (
             {leftover.label: leftover.thing for leftover in due},
@@ -85,10 +85,10 @@ class Cleanup:
         deadline: Deadline,
         is_due: Callable[[Thing], bool] = lambda thing: True,
     ) -> Deleted:
-        """End things, by their labels, side by side; a signal is raised with all that is left.
+        """Delete the things, in parallel; after a signal, the error names the remaining ones.
 
-        `is_due` looks at each right before. None holds up another, and a rule that cannot be
-        removed no slice.
+        `is_due` checks each thing immediately before its deletion. A failure does not stop the
+        other deletions, and a rule that cannot be removed does not stop its slice's.
         """
         left, rules = dict(things), list[str]()
         seen = {
@@ -108,38 +108,38 @@ class Cleanup:
             outcomes = fan_out([*things], one, window=len(things))
         except KeyboardInterrupt as signal:
             error = interrupted(signal, [seen[label] for label in left if label in seen])
-            queued = [each for each in left.values() if isinstance(each, QueuedResource)]
+            queued = [request for request in left.values() if isinstance(request, QueuedResource)]
             error.exists += tuple(
-                f"queued resource {each.name} in {each.zone}, {each.state} when last seen"
-                for each in queued
+                f"queued resource {thing.name} in {thing.zone}, {thing.state} when last seen"
+                for thing in queued
             )
             if queued and len(queued) == len(left):
-                names = [each.name for each in queued]
+                names = [request.name for request in queued]
                 error.fix = Fix.command("tpukit", "queue", "delete", *names)
             raise error from None
         return Deleted(
-            [each.item for each in outcomes if each.value],
-            [each.item for each in outcomes if each.value is False],
-            {each.item: each.error for each in outcomes if each.error},
+            [outcome.item for outcome in outcomes if outcome.value],
+            [outcome.item for outcome in outcomes if outcome.value is False],
+            {outcome.item: outcome.error for outcome in outcomes if outcome.error},
             rules,
         )
 
     def end(
         self, thing: Thing, deadline: Deadline, *, label: str = "", seen: LastSeen | None = None
     ) -> Sequence[str]:
-        """End a slice, or a queued resource with its slices; return the names of rules that stay.
+        """Delete a slice, or a queued resource with its slices; return the names of rules left.
 
-        The queued resource of a slice goes too, unless another slice uses it. Data disks belong to
-        those who made them: they stay, and a warning says so.
+        A slice's queued resource is deleted too, unless another slice uses it. Data disks stay,
+        with a warning, because tpukit did not make them.
 
-        Raises as `change.delete` and `queued.delete_queued`; `seen` is as there.
+        Raises the errors of `change.delete` and `queued.delete_queued`; for `seen` see the former.
         """
         say, near = self.on_state(label or thing.name), self.provider.within(deadline)
         if isinstance(thing, Slice):
             request, slices = self._request_of(thing, near), [thing]
         else:
             request, slices = thing, []
-            with suppress(TpukitError):  # then this machine keeps what it knows of them
+            with suppress(TpukitError):  # then this machine's records of them stay
                 slices = queued.slices_of(near.once(), thing)
         given = {"deadline": deadline, "journal": self.journal, "on_state": say}
         if isinstance(thing, Slice):
@@ -156,10 +156,7 @@ class Cleanup:
         return self._remove_rules(thing, slices, deadline)
 
     def _request_of(self, slice_: Slice, provider: SliceProvider) -> QueuedResource | None:
-        """Return the queued resource that a slice came from, or None if it cannot be read.
-
-        Another one may have its name by now, and wait for its first slice.
-        """
+        """Return the queued resource that a slice came from; None if it is unreadable or newer."""
         if not slice_.queued_resource:
             return None
         try:
@@ -173,16 +170,16 @@ class Cleanup:
             return None
 
     def _is_empty(self, request: QueuedResource, provider: SliceProvider) -> bool:
-        """Return True if no other slice uses a queued resource, as far as that is known."""
+        """Return True if no other slice uses a queued resource; False if that is unknown."""
         try:
             slices = queued.slices_of(provider, request)
-            return all(each.state == "DELETING" for each in slices)
+            return all(slice_.state == "DELETING" for slice_ in slices)
         except TpukitError as error:
             self.on_warning(f"queued resource {request.name} stays: {error.summary()}")
             return False
 
     def _forget(self, slice_: Slice) -> None:
-        """Have what is kept here of a slice forgotten, and warn of its data disks."""
+        """Forget this machine's records of a slice, and warn of its data disks."""
         stays = "stays, and bills until it is deleted" if self.provider.bills else "stays"
         for disk in slice_.data_disks:
             self.on_warning(f"data disk {disk.name} of {slice_.name} {stays}")
@@ -191,13 +188,13 @@ class Cleanup:
     def _remove_rules(
         self, thing: Thing, slices: Sequence[Slice], deadline: Deadline
     ) -> Sequence[str]:
-        """Remove the rules made for the slices of a thing; return those that may stay.
+        """Remove the rules of a thing's slices; return the names of those that may remain.
 
-        Slices of a queued resource that are gone may have left theirs. If a slice has the name and
-        the tag now, they are its own. If you may not read firewall rules, you have made none.
+        Earlier slices of a queued resource may have left rules too. If a new slice has the name and
+        the tag, the rules are its own and stay. An account that may not read rules has made none.
         """
-        tied = [each for each in slices if ssh_rule.rule_name(each) in each.tags]
-        hosts = {each.name: each.network_project for each in tied}
+        tied = [slice_ for slice_ in slices if ssh_rule.rule_name(slice_) in slice_.tags]
+        hosts = {slice_.name: slice_.network_project for slice_ in tied}
         if isinstance(thing, QueuedResource):
             hosts = {**dict.fromkeys(thing.slices, thing.network_project), **hosts}
         provider, stay = self.provider.within(deadline), []
@@ -214,7 +211,7 @@ class Cleanup:
         return stay
 
     def remove_left(self, names: Sequence[str]) -> Sequence[str]:
-        """Remove the rules that slices of these names have left, and return those."""
+        """Remove the rules of deleted slices with these names; return the rules' names."""
         removed: list[str] = []
         for rules, rule in self.left_over(names):
             try:
@@ -224,22 +221,24 @@ class Cleanup:
         return removed
 
     def rule_of(self, name: str, zone: str) -> tuple[FirewallProvider, str]:
-        """Return the rule of a slice, after the rules of its project; `name` may be the rule's.
+        """Return the firewall of a slice's network, and the name of the slice's rule.
+
+        `name` is the slice's or the rule's.
 
         Raises:
-            NotFound: there is no such slice, and it has left no rule.
-            BadInput: several slices of that name have left a rule.
+            NotFound: there is no such slice, and no rule of a deleted one.
+            BadInput: several deleted slices of that name have left a rule.
         """
         for rules, rule in self._rules():
             if rule.name == name:
                 return rules, name
         try:
-            found = find(self.provider, naming.check_name(name), zone)
-            return self.firewall.of(found.network_project), ssh_rule.rule_name(found)
+            slice_ = find(self.provider, naming.check_name(name), zone)
+            return self.firewall.of(slice_.network_project), ssh_rule.rule_name(slice_)
         except NotFound:
             tag = ssh_rule.tag(self.project, zone, name)
             gone = [(rules, rule.name) for rules, rule in self.left_over([name])]
-            left = [each for each in gone if not zone or each[1] == tag]
+            left = [rule for rule in gone if not zone or rule[1] == tag]
             if not left:
                 raise
         if len(left) > 1:
@@ -252,34 +251,34 @@ class Cleanup:
     def left_over(
         self, names: Sequence[str] | None = None
     ) -> Sequence[tuple[FirewallProvider, FirewallRule]]:
-        """Return the rules whose slice is gone, each after the rules of its project.
+        """Return pairs of a firewall and one of its rules whose slice is gone.
 
-        `names` are those of the slices, None for all. A `TpukitError` is a warning.
+        `names` limit the slices; None means all. If reading fails, warn and return none.
         """
         try:
             there = [] if names == [] else self._rules()
             if names is not None:
-                there = [each for each in there if any(ssh_rule.is_for(each[1], n) for n in names)]
+                there = [rule for rule in there if any(ssh_rule.is_for(rule[1], n) for n in names)]
             listed = self.provider.list("-") if there else SliceList(())
             if listed.unreachable:
                 raise TpukitError(f"no answer from {', '.join(listed.unreachable)}")
         except TpukitError as error:
-            self.on_warning(f"which firewall rules are left over is not known: {error.summary()}")
+            self.on_warning(f"firewall rules were not checked: {error.summary()}")
             return ()
         gone = ssh_rule.left_over([rule for _, rule in there], listed.slices, self.project)
         return [(rules, rule) for rules, rule in there if rule in gone]
 
     def _rules(self) -> Sequence[tuple[FirewallProvider, FirewallRule]]:
-        """Return our rules of the project, and of the one whose Shared VPC it uses, if any."""
+        """Return our rules in the project, and in the host project of its Shared VPC, if any."""
         host = ""
-        with suppress(TpukitError):  # who may not ask has made no rule there
+        with suppress(TpukitError):  # an account that may not ask has made no rule there
             host = self.firewall.once().host_project()
         both = [self.firewall, *([self.firewall.of(host)] if host else [])]
-        return [(rules, each) for rules in both for each in rules.list() if ssh_rule.is_ours(each)]
+        return [(rules, rule) for rules in both for rule in rules.list() if ssh_rule.is_ours(rule)]
 
 
 def _came_from(slice_: Slice, request: QueuedResource) -> bool:
-    """Return False if a queued resource is younger than a slice, has no slice, or is another's."""
+    """Return False if a request is newer than the slice, has no slice yet, or has another owner."""
     younger = bool(slice_.created) and request.created[:19] > slice_.created[:19]
     waits = request.state in ("CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES")
     return not (younger or waits) and naming.owner(slice_) == request.labels.get(naming.OWNER, "")
@@ -293,16 +292,16 @@ def not_deleted(
     verbs: Sequence[str] = (),
     fix: Fix | None = None,
 ) -> TpukitError:
-    """Return the error for ends of which some failed; not found only if nothing is worse.
+    """Return the error if some deletions failed; `NotFound` only if no error is worse.
 
-    Its details hold the names that were `deleted`, and what `failed` with each of the others.
-    `verbs` are the group of commands that the `things` have, `fix` is what to type instead of them.
+    Its details have the `deleted` names, and the error of each `failed` one. `verbs` is the command
+    group for the `things`; `fix` replaces the suggested commands of that group.
     """
     if len(failed) + len(deleted) == 1:
         return next(iter(failed.values()))
     left = [name for name, error in failed.items() if not isinstance(error, NotFound)]
     again = Fix.command("tpukit", *verbs, "delete", *left) if left else None
-    shows = Fix.command("tpukit", *verbs, "list", note=f"shows the {things} there are")
+    shows = Fix.command("tpukit", *verbs, "list", note=f"shows the {things}")
     return type(failed[left[0]] if left else next(iter(failed.values())))(
         f"{len(failed)} of {len(failed) + len(deleted)} {things} were not deleted",
         reason=", ".join(failed),

@@ -1,4 +1,4 @@
-"""What the way in, and the main job, work with."""
+"""The clients and settings for access to workers and for the main job."""
 
 from __future__ import annotations
 
@@ -21,52 +21,52 @@ from tpukit.slices.journal import Journal
 
 @dataclass(frozen=True)
 class Context:
-    """The clouds, the SSH client, and who we are."""
+    """The clients of the APIs and of SSH, our user and key, and the route to workers."""
 
     provider: SliceProvider
     firewall: FirewallProvider
     connector: Connector
     key: KeyPair
     user: str
-    source_ranges: tuple[str, ...]  #: as given, else the caller's own address is found out
+    source_ranges: tuple[str, ...]  #: as given; if empty, `source_address` is used
     source_address: Callable[[str], str]
     clock: Clock
     journal: Journal
-    own_addresses: Path  #: of the file with the range that each rule admits, if we found it out
-    hints: Hints  #: where slices that are found are remembered
+    own_addresses: Path  #: a file with this machine's address in each rule, if we found it out
+    hints: Hints  #: the recent slices
     pinned: PinnedKeys
-    route: Sequence[str] = ()  #: the flags of the way in
-    internal: bool = False  #: whether workers are reached at their internal addresses
-    proxied: bool = False  #: whether they are reached through something that answers for them
+    route: Sequence[str] = ()  #: the flags of the route
+    internal: bool = False  #: True if connections go to internal addresses
+    proxied: bool = False  #: True if connections go through a proxy or another host
     os_logins: OsLogins | None = None
-    accept_new: bool = False  #: whether workers that publish no host key are believed once
+    accept_new: bool = False  #: True if a worker's first host key is trusted when none is published
 
     def within(self, deadline: Deadline, *, patient: bool = False) -> Context:
-        """Return the same, but that all calls of the clouds are over by a deadline.
+        """Return the same context with a deadline for all API calls.
 
-        With `patient`, they are repeated in an outage until then.
+        With `patient`, calls are repeated during an outage until then.
         """
         provider = self.provider.within(deadline, patient=patient)
         firewall = self.firewall.within(deadline, patient=patient)
         logins = self.os_logins.within(deadline) if self.os_logins else None
         return replace(self, provider=provider, firewall=firewall, os_logins=logins)
 
-    def check_reachable(self, found: Slice) -> None:
-        """Raise unless the slice's workers can answer, and have the addresses that we go to.
+    def check_reachable(self, slice_: Slice) -> None:
+        """Raise unless the slice's workers can answer, and have addresses for this route.
 
         Raises:
-            BadInput: they have no external addresses, and no other route was asked for.
-            SliceLost, TpukitError: as `find.check_reachable` raises.
+            BadInput: they have no external addresses, which this route needs.
+            SliceLost, TpukitError: the errors of `find.check_reachable`.
         """
-        find.check_reachable(found)
-        if self.internal or all(each.external_address for each in found.workers):
+        find.check_reachable(slice_)
+        if self.internal or all(worker.external_address for worker in slice_.workers):
             return
-        if found.external_addresses:
+        if slice_.external_addresses:
             raise TpukitError(
-                f"the workers of slice {found.name} have no external addresses yet",
-                fix=Fix.command("tpukit", "wait", found.name, "--zone", found.zone),
+                f"the workers of slice {slice_.name} have no external addresses yet",
+                fix=Fix.command("tpukit", "wait", slice_.name, "--zone", slice_.zone),
             )
         raise BadInput(
-            f"the workers of slice {found.name} have no external addresses",
-            fix=Fix(note="add --iap, --jump with what is inside, or --internal-ips from there"),
+            f"the workers of slice {slice_.name} have no external addresses",
+            fix=Fix(note="add --iap, --jump with a host inside, or --internal-ips from inside"),
         )

@@ -1,6 +1,7 @@
-"""A slice that can be reached: what stands in its way is read first, then it and its rule are made.
+"""Create a slice that can be reached, with its firewall rule.
 
-A slice that nobody can reach bills. A read that fails is no reason to refuse.
+Obstacles are looked for first, because a slice that nobody can reach still bills. A failed read is
+no obstacle.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ Outcomes = Mapping[str, Outcome[Read, Any]]
 
 @dataclass(frozen=True)
 class Reachable(Ensured):
-    """A slice that is READY, the rule that lets us reach it, if any, and who refused before."""
+    """A READY slice, the opening of its rule, if any, and the refusals of other places."""
 
     opening: Opening | None
     refusals: Sequence[Refusal] = ()
@@ -58,15 +59,15 @@ def ensure_somewhere(
     deadline: Deadline,
     on_state: OnState,
 ) -> Reachable:
-    """Make sure of a slice in one of the places of a search and, beside it, of its firewall rule.
+    """Return a slice in one of the places of a search, and request its firewall rule.
 
-    The rules of places where no slice came about are removed; an error that ends the search before
-    that names them. Without `firewall` no rule is made.
+    Rules of places without a slice are removed; an error that ends the search earlier names them.
+    Without `firewall` no rule is made.
 
     Raises:
-        TpukitError: what stands in the way, before anything is made: the first of it, the others
-            in `also`; else as `ensure`, `rule_opening.ask` and, of several places,
-            `capacity.obtain` raise.
+        TpukitError: an obstacle was found before anything was made; `also` has the others.
+            Otherwise the errors of `ensure`, `rule_opening.ask` and, for several places,
+            `capacity.obtain`.
     """
     opened: list[Opening] = []
 
@@ -113,7 +114,7 @@ def ensure_somewhere(
                 opening.note_left(error)
         raise
     if firewall:
-        lost = [each for each in search.requests if each.zone != made.slice.zone]
+        lost = [request for request in search.requests if request.zone != made.slice.zone]
         _remove_rules(context, lost)
     return replace(made, refusals=refusals)
 
@@ -121,59 +122,58 @@ def ensure_somewhere(
 def _wait_in_queue(
     context: Context, request: SliceRequest, *, deadline: Deadline, on_state: OnState
 ) -> None:
-    """Return once the queue has made the slice as best effort."""
+    """Create the slice through a best-effort queued resource, and wait for it."""
     request = with_access(request, context)
     _prepare(context, request, firewall=False, deadline=deadline)
     wanted, provider = QueueRequest(request, best_effort=True), context.provider
-    found, _ = ensure_queued(
+    queued, _ = ensure_queued(
         provider, wanted, deadline=deadline, journal=context.journal, on_state=on_state
     )
-    wait_queued(provider, found, deadline=deadline, on_state=on_state)
+    wait_queued(provider, queued, deadline=deadline, on_state=on_state)
 
 
 def _remove_rules(context: Context, requests: Sequence[SliceRequest]) -> None:
-    """Remove what was opened for slices that were not made; a rule that stays costs nothing."""
-    names = {ssh_rule.tag(each.project, each.zone, each.name) for each in requests}
-    for project in {each.network_place[0] for each in requests}:
+    """Remove the rules of slices that were not made; ignore errors, because rules cost nothing."""
+    names = {ssh_rule.tag(request.project, request.zone, request.name) for request in requests}
+    for project in {request.network_place[0] for request in requests}:
         rules = context.firewall.of(project)
         with suppress(TpukitError):
-            fan_out([each.name for each in rules.list() if each.name in names], rules.delete)
+            fan_out([rule.name for rule in rules.list() if rule.name in names], rules.delete)
 
 
 def wait_reachable(context: Context, made: Reachable) -> Reachable:
-    """Return what was made once its rule, where one was asked for, is there too.
+    """Wait for the rule of a slice, if one was requested; return the slice with its rule.
 
-    Raises:
-        TpukitError: as `rule_opening.finish` raises.
+    Raises the errors of `rule_opening.finish`.
     """
     if made.opening is None:
         return made
     with naming_what_exists(last_seen(context.provider, made.slice)):
-        found, opening = rule_opening.finish(context, made.slice, made.opening)
-    return replace(made, slice=found, opening=opening)
+        slice_, opening = rule_opening.finish(context, made.slice, made.opening)
+    return replace(made, slice=slice_, opening=opening)
 
 
 def _prepare(
     context: Context, request: SliceRequest, *, firewall: bool, deadline: Deadline
 ) -> Opening | None:
-    """Look for what stands in the way of a slice, then ask for its rule."""
+    """Check for obstacles to a slice, then request its rule."""
     ssh_rule.check_ranges(context.source_ranges)
     context = context.within(deadline)
     expected = request.expected
     seen = _seen(context, expected, request, firewall)
-    found = seen["slice"].value
+    slice_ = seen["slice"].value
     problems = [_closed(seen, "slice", "types", "versions"), _closed(seen, "rules", "network")]
-    if found is None:
+    if slice_ is None:
         problems += [_unlisted_type(seen, request), _unlisted_version(seen, request)]
         problems.append(_missing_network(context, seen, expected))
         problems.append(_few_addresses(seen, request))
     problems += [seen[name].error for name in ("source", "login") if name in seen]
-    _raise_all([each for each in problems if each])
-    if found is not None and found.state != "DELETING":
-        check_same(found, request)
-    if not firewall or (found is not None and found.lost):
+    _raise_all([problem for problem in problems if problem])
+    if slice_ is not None and slice_.state != "DELETING":
+        check_same(slice_, request)
+    if not firewall or (slice_ is not None and slice_.lost):
         return None
-    target = found or expected
+    target = slice_ or expected
     moved = (target.network, target.network_project) != (expected.network, expected.network_project)
     rules = None if moved or seen["rules"].error else seen["rules"].value
     ranges = seen["source"].value or ()
@@ -183,7 +183,7 @@ def _prepare(
 
 
 def _seen(context: Context, expected: Slice, request: SliceRequest, firewall: bool) -> Outcomes:
-    """Read everything at the same time, each once."""
+    """Read all facts for the checks in parallel, each once."""
     provider, zone = context.provider.once(), expected.zone
     reads: dict[str, Read] = {
         "slice": partial(provider.get, zone, expected.name),
@@ -206,9 +206,11 @@ def _seen(context: Context, expected: Slice, request: SliceRequest, firewall: bo
 
 
 def _closed(seen: Outcomes, *names: str) -> TpukitError | None:
-    """Return why nobody may use an API, of several reads that say so the first."""
+    """Return the first of the reads' errors that closes the API to everybody or to us, or None."""
     errors = [seen[name].error for name in names if name in seen]
-    return next((each for each in errors if isinstance(each, (NotEnabled, NotAuthenticated))), None)
+    return next(
+        (error for error in errors if isinstance(error, (NotEnabled, NotAuthenticated))), None
+    )
 
 
 def _unlisted_type(seen: Outcomes, request: SliceRequest) -> TpukitError | None:
@@ -218,7 +220,7 @@ def _unlisted_type(seen: Outcomes, request: SliceRequest) -> TpukitError | None:
     zones = AcceleratorType.parse(wanted).facts.zones
     return BadInput(
         f"{wanted} is not offered in {request.zone}",
-        why="the zone's list of accelerator types, as this project sees it, does not have it",
+        why="it is not in the zone's list of accelerator types for this project",
         fix=Fix.command("tpukit", "types", wanted, note=f"--zone with one of {', '.join(zones)}"),
     )
 
@@ -229,7 +231,7 @@ def _unlisted_version(seen: Outcomes, request: SliceRequest) -> TpukitError | No
         return None
     usual = AcceleratorType.parse(request.accelerator_type).runtime_version
     near = get_close_matches(wanted, listed, n=3)
-    meant = f"; near it: {', '.join(near)}" if near else ""
+    meant = f"; similar: {', '.join(near)}" if near else ""
     return BadInput(
         f"there is no runtime version {wanted} in {request.zone}{meant}",
         fix=Fix(note=f"--runtime-version {usual}, the one for {request.accelerator_type}"),
@@ -242,9 +244,9 @@ def _few_addresses(seen: Outcomes, request: SliceRequest) -> TpukitError | None:
     if free is None or wanted <= free:
         return None
     return QuotaExceeded(
-        f"a {request.accelerator_type} takes {wanted} external addresses, {region} has {free} left",
+        f"a {request.accelerator_type} needs {wanted} external addresses; {region} has {free} left",
         reason="IN_USE_ADDRESSES",
-        why="every worker takes one, and the project's quota of the region is nearly used up",
+        why="every worker needs one, and the project's quota in the region is nearly used up",
         fix=Fix(note="add --internal-ips and --iap, or ask for more of IN_USE_ADDRESSES"),
         retry="after-fix",
     )
@@ -268,13 +270,13 @@ def _missing_network(context: Context, seen: Outcomes, expected: Slice) -> Tpuki
         fix=Fix.command(
             *("gcloud", "compute", "networks", "create", expected.network),
             *("--project", project, "--subnet-mode", "auto"),
-            note="or --network with one that is there",
+            note="or --network with an existing one",
         ),
     )
 
 
 def _raise_all(problems: list[TpukitError]) -> None:
-    refused = [each for each in problems if isinstance(each, NotAuthenticated)]
-    for first in refused or problems:  # without credentials nothing else is known
+    refused = [problem for problem in problems if isinstance(problem, NotAuthenticated)]
+    for first in refused or problems:  # without credentials the other reads prove nothing
         first.also = () if refused else tuple(problems[1:])
         raise first

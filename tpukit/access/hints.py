@@ -1,7 +1,7 @@
-"""Where a slice's workers answered lately: addresses and host keys, kept for minutes.
+"""Recent addresses and host keys of a slice's workers, kept for ten minutes.
 
-A hint decides nothing: what answers has to prove a host key of it, and at the first doubt the API
-is asked as if there were none. With one, a command on workers needs no API.
+With a hint, a command on workers needs no API call. A worker must prove a host key of the hint, and
+if that fails, the API is asked as if there were no hint.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tpukit.paths import keep_json, recall_json
 
 #: Seconds for which a hint is used.
 _SECONDS = 600.0
-#: What of a slice leads to its workers; everything else is read anew where it is needed.
+#: The fields of a slice that are needed to reach its workers.
 _KEPT = (
     *("name", "project", "zone", "id", "accelerator_type", "runtime_version", "state"),
     *("network", "network_project", "tags", "service_account", "external_addresses"),
@@ -29,27 +29,27 @@ _KEPT = (
 
 @dataclass(frozen=True)
 class Hint:
-    """A slice as it was found lately, and the identities that its workers had published.
+    """A recently read slice, and the published identities of its workers.
 
-    `everywhere` tells that it was looked for in all zones, and was the only one of its name.
+    `everywhere` is True if all zones were searched and it was the only slice of its name.
     """
 
     slice: Slice
     identities: Mapping[int, WorkerIdentity]
     everywhere: bool
-    login: WorkerLogin | None = None  #: where OS Login says who we are
+    login: WorkerLogin | None = None  #: if OS Login is on
 
     @property
     def zone(self) -> str:
-        """The zone to look for it in again; empty stands for all."""
+        """The zone to search for it again; empty for all zones."""
         return "" if self.everywhere else self.slice.zone
 
 
 @dataclass(frozen=True)
 class Hints:
-    """The hints of one account here, for one project of one API.
+    """The hints of this user on this machine, for one project of one API.
 
-    A file that cannot be read or written is no hint, and never an error.
+    An unreadable or unwritable file is ignored.
     """
 
     directory: Path
@@ -58,34 +58,34 @@ class Hints:
     enabled: bool = True
 
     def recall(self, name: str, zone: str) -> Hint | None:
-        """Return what is known of the slice of that name, in that zone unless it is empty."""
+        """Return the hint for a slice in a zone ("" for all zones), or None."""
         if not self.enabled:
             return None
         try:
-            found = recall_json(self._path(name))
-            fresh = 0 <= self.clock.time() - found["written"] < _SECONDS
-            hint = _hint(found, zone) if fresh and found["version"] == __version__ else None
+            document = recall_json(self._path(name))
+            fresh = 0 <= self.clock.time() - document["written"] < _SECONDS
+            hint = _hint(document, zone) if fresh and document["version"] == __version__ else None
         except (KeyError, TypeError, AttributeError):
             return None
         return hint if hint and hint.zone == zone else None
 
     def keep(self, hint: Hint) -> None:
-        """Remember a slice for the next command."""
+        """Store a hint for the next command."""
         if not self.enabled:
             return
         document = {
             "version": __version__,
             "written": self.clock.time(),
             "slice": {name: getattr(hint.slice, name) for name in _KEPT},
-            "workers": [asdict(each) for each in hint.slice.workers],
-            "identities": [asdict(each) for each in hint.identities.values()],
+            "workers": [asdict(worker) for worker in hint.slice.workers],
+            "identities": [asdict(identity) for identity in hint.identities.values()],
             "everywhere": hint.everywhere,
             "login": asdict(hint.login) if hint.login else None,
         }
         keep_json(self._path(hint.slice.name), document)
 
     def forget(self, name: str) -> None:
-        """Forget a slice: what is done to it makes other workers of it, or none."""
+        """Remove the hint of a slice whose workers may change."""
         with suppress(OSError):
             self._path(name).unlink(missing_ok=True)
 
@@ -97,10 +97,12 @@ class Hints:
 
 
 def _hint(document: Mapping[str, Any], zone: str) -> Hint:
-    known = [WorkerIdentity(**each) for each in document["identities"]]
-    identities = {each.index: replace(each, host_keys=tuple(each.host_keys)) for each in known}
-    workers = tuple(Worker(**each) for each in document["workers"])
+    known = [WorkerIdentity(**identity) for identity in document["identities"]]
+    identities = {
+        identity.index: replace(identity, host_keys=tuple(identity.host_keys)) for identity in known
+    }
+    workers = tuple(Worker(**worker) for worker in document["workers"])
     everywhere = bool(document["everywhere"]) and not zone
-    found = Slice(**document["slice"], workers=workers)
+    slice_ = Slice(**document["slice"], workers=workers)
     login = WorkerLogin(**document["login"]) if document["login"] else None
-    return Hint(replace(found, tags=tuple(found.tags)), identities, everywhere, login)
+    return Hint(replace(slice_, tags=tuple(slice_.tags)), identities, everywhere, login)

@@ -1,4 +1,4 @@
-"""The host keys of a slice's workers, as their guest attributes publish them."""
+"""The host keys of a slice's workers, which guest attributes publish."""
 
 from __future__ import annotations
 
@@ -12,65 +12,67 @@ from tpukit.models import Slice, WorkerIdentity
 from tpukit.remote.connection.target import Target
 from tpukit.slices.find import check_still_there
 
-#: Seconds for guest attributes of a slice that is already READY: its agent writes them at boot.
+#: Seconds to wait for the guest attributes of a READY slice; its agent writes them at boot.
 IDENTITY_SECONDS = 120.0
 _ACCEPT = Fix(
-    note="where an organisation hides guest attributes for good, --accept-new-host-keys takes what "
-    "a worker shows first, and holds it to that"
+    note="if your organisation hides guest attributes, --accept-new-host-keys trusts a worker's "
+    "first host key, and only that key later"
 )
 
 
 def published(
     provider: SliceProvider,
-    found: Slice,
+    slice_: Slice,
     deadline: Deadline,
     chosen: Collection[int] | None = None,
     *,
     pinned: Mapping[int, str] | None = None,
     accept_new: bool = False,
 ) -> dict[int, WorkerIdentity]:
-    """Return the identities that workers have published, by number, once every chosen one has.
+    """Return the published identities of workers by number; wait for those of every chosen one.
 
-    `chosen` are workers by number, None all: nobody waits for the host keys of the others. The
-    number of workers is what `networkEndpoints` says. For those that publish none, `pinned` has the
-    host keys that were seen before; with `accept_new`, the rest get identities without host keys.
+    `chosen` are numbers of workers; None means all workers in `networkEndpoints`. `pinned` has
+    earlier host keys for workers that publish none. With `accept_new`, the remaining workers get
+    identities without host keys.
 
     Raises:
-        SliceLost: the slice was preempted meanwhile, or is gone.
-        SecurityRefusal: a worker has not published its host keys by the deadline.
+        SliceLost: the slice was preempted or deleted during the wait.
+        SecurityRefusal: a chosen worker has not published its host keys by the deadline.
         NotAllowed, TpukitError: the guest attributes may not be read.
     """
-    wanted = [each.index for each in found.workers if chosen is None or each.index in chosen]
+    wanted = [worker.index for worker in slice_.workers if chosen is None or worker.index in chosen]
     silent: list[int] = []
     for _ in polls(deadline):
-        identities = {each: WorkerIdentity(each, (key,)) for each, key in (pinned or {}).items()}
+        identities = {
+            number: WorkerIdentity(number, (key,)) for number, key in (pinned or {}).items()
+        }
         try:
-            answers = provider.identities(found.zone, found.name)
+            answers = provider.identities(slice_.zone, slice_.name)
         except TpukitError as error:
             if not (_forbidden(error) and (accept_new or set(wanted) <= set(identities))):
                 error.fix = _ACCEPT if _forbidden(error) else error.fix
                 raise
             answers = ()
-        identities |= {each.index: each for each in answers if each.host_keys}
+        identities |= {answer.index: answer for answer in answers if answer.host_keys}
         silent = [index for index in wanted if index not in identities]
         if accept_new:
-            known = {each.index: each for each in answers}
+            known = {answer.index: answer for answer in answers}
             silent, rest = [], silent
-            identities |= {each: known.get(each, WorkerIdentity(each, ())) for each in rest}
+            identities |= {number: known.get(number, WorkerIdentity(number, ())) for number in rest}
         if wanted and not silent:
             return identities
-        check_still_there(provider, found)
+        check_still_there(provider, slice_)
     named = ", ".join(map(str, silent)) or "all"
     raise SecurityRefusal(
-        f"no host keys from worker {named} of slice {found.name}",
-        why="the workers' guest attributes do not hold them yet, or an organisation policy "
+        f"no host keys from worker {named} of slice {slice_.name}",
+        why="the workers' guest attributes do not have them yet, or an organisation policy "
         "(constraints/compute.disableGuestAttributesAccess) hides them",
-        fix=Fix(note=f"type the same command again in a minute; {_ACCEPT.note}"),
+        fix=Fix(note=f"run the same command again in a minute; {_ACCEPT.note}"),
     )
 
 
 def _forbidden(error: TpukitError) -> bool:
-    """Tell whether guest attributes may not be read, rather than that nobody answered."""
+    """Return True if reading guest attributes is forbidden, False if the API did not answer."""
     return isinstance(error, NotAllowed) or error.reason.startswith("FAILED_PRECONDITION")
 
 
@@ -81,9 +83,9 @@ def targets(
     *,
     internal: bool = False,
 ) -> dict[int, Target]:
-    """Return a target for each worker whose identity is known, by number.
+    """Return the targets of the workers with known identities, by number.
 
-    With `internal`, the addresses are those inside the network.
+    With `internal`, they have internal addresses.
     """
     return {
         worker.index: Target(
@@ -106,5 +108,5 @@ def targets(
 
 
 def alias(slice_: Slice, worker: int) -> str:
-    """Return the name under which a worker's host keys are pinned for OpenSSH."""
+    """Return the name of a worker in OpenSSH's file of known hosts."""
     return f"tpukit.{slice_.project}.{slice_.zone}.{slice_.name}.{worker}".lower()

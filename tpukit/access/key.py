@@ -1,4 +1,4 @@
-"""Our key in the metadata of a slice: from its start, or added later."""
+"""Put our SSH key into the metadata of a slice, at its creation or later."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def with_access(request: SliceRequest, context: Context) -> SliceRequest:
 
 
 def install_key(
-    provider: SliceProvider, found: Slice, user: str, key: KeyPair, deadline: Deadline
+    provider: SliceProvider, slice_: Slice, user: str, key: KeyPair, deadline: Deadline
 ) -> bool:
-    """Make sure that the slice's metadata admits our key for `user`; return True if it was added.
+    """Add our key for `user` to the slice's metadata if it is missing; return True if it was.
 
-    Raises as `update`, for one `DeadlinePassed` if the key is not in the metadata yet.
+    Raises the errors of `update`, such as `DeadlinePassed` if the key is not there yet.
     """
     edits = Edits(keys=(key_line(user, key),), ours=True)
-    return bool(update(provider, found, edits, deadline=deadline).changed)
+    return bool(update(provider, slice_, edits, deadline=deadline).changed)
 
 
 def key_line(user: str, key: KeyPair) -> str:

@@ -1,7 +1,7 @@
-"""Who we are on the workers of a slice whose metadata does not decide who may come in.
+"""Our user and key on workers if OS Login decides about access.
 
-OS Login documentation: where it is on, keys in metadata are not used, but those of the account's
-login profile, under its POSIX user name. A slice's own metadata comes before the project's.
+OS Login documentation: if it is on, workers ignore keys in metadata and use the keys and the POSIX
+user name of the account's login profile. A slice's metadata overrides the project's.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tpukit.remote.connection.keys import KeyPair
 
 @dataclass(frozen=True)
 class WorkerLogin:
-    """Our user on workers, and the file of the private key that it is proved with."""
+    """Our user on workers, and the file of the private key for it."""
 
     user: str
     identity_file: str
@@ -29,7 +29,7 @@ class WorkerLogin:
 
 @dataclass(frozen=True)
 class OsLogins:
-    """What tells whether OS Login is on, and who we are then."""
+    """Finds out if OS Login is on, and our login then."""
 
     provider: LoginProvider
     account: Callable[[], str]
@@ -37,16 +37,16 @@ class OsLogins:
     gcloud_key: Path  #: gcloud's own private key; its public half is beside it
 
     def within(self, deadline: Deadline) -> OsLogins:
-        """Return the same, but that all its calls are over by a deadline."""
+        """Return the same with a deadline for all API calls."""
         return replace(self, provider=self.provider.within(deadline))
 
     def of(self, what: str, metadata: Mapping[str, str], *, project: bool) -> WorkerLogin | None:
-        """Return our login on a slice with this metadata, None where OS Login is off.
+        """Return our login on a slice with this metadata; None if OS Login is off.
 
-        The project's metadata is read where the slice's leaves it open and `project` asks for it;
-        who may not read it goes on as if it were off there. `what` names the slice in errors.
+        If the slice's metadata does not decide and `project` is True, the project's metadata is
+        read; if it is unreadable, OS Login counts as off. `what` names the slice in errors.
 
-        Raises `NotAllowed` where OS Login is on, and none of our keys is in the login profile.
+        Raises `NotAllowed` if OS Login is on and our login profile has none of our keys.
         """
         where = what
         setting = metadata.get("enable-oslogin", "")
@@ -74,7 +74,7 @@ class OsLogins:
             with suppress(OSError):
                 replace_file(public, f"{self.key.public}\n")
         return NotAllowed(
-            f"{what} lets people in by OS Login, which does not know us",
+            f"{what} uses OS Login, which does not know your key",
             reason=f"enable-oslogin in the metadata of {where}",
             why=why,
             fix=Fix.command(
@@ -85,8 +85,8 @@ class OsLogins:
 
 
 def _has(profile: LoginProfile, line: str) -> bool:
-    """Tell whether a profile has the key of a line, whatever its comment."""
-    return bool(line) and line.split()[:2] in [each.split()[:2] for each in profile.keys]
+    """Return True if a profile has the key of a line, ignoring the comment."""
+    return bool(line) and line.split()[:2] in [key.split()[:2] for key in profile.keys]
 
 
 def _public_line(private: Path) -> str:

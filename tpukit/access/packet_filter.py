@@ -1,7 +1,7 @@
-"""What the firewall rules of a network let through to port 22, and for whom.
+"""Decide which sources the firewall rules of a network admit to port 22.
 
-VPC documentation, "VPC firewall rules": the rule with the lowest priority number decides, one that
-denies before one that allows; without targets a rule is for every machine of its network.
+VPC documentation, "VPC firewall rules": the rule with the lowest priority number decides. With
+equal numbers, a deny rule comes first. Without targets a rule applies to the whole network.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 from tpukit.errors import BadInput, Fix
 from tpukit.models import FirewallRule, Slice
 
-#: Half of all IPv4 addresses, and half of the IPv6 ones that are routed, 2000::/3.
+#: Half of all IPv4 addresses, and half of the routed IPv6 addresses, 2000::/3.
 _WORLD = {4: 1 << 31, 6: 1 << 124}
 
 
 def parse_range(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
-    """Return an address or a range in CIDR form; raise `BadInput` for what is neither."""
+    """Parse an address or a range in CIDR form; raise `BadInput` for any other text."""
     try:
         return ipaddress.ip_network(text.strip(), strict=False)
     except ValueError as error:
@@ -31,15 +31,15 @@ def parse_range(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
 
 
 def opens_ssh(entries: Iterable[str]) -> bool:
-    """Tell whether TCP port 22 is among protocols and ports such as `tcp:20-30` and `all`."""
+    """Return True if entries such as `tcp:20-30` or `all` include TCP port 22."""
     return any(map(_is_ssh, entries))
 
 
 def is_world(ranges: Collection[str], except_for: Collection[str] = ()) -> bool:
-    """Return True if ranges are half of the internet or more, in however many parts."""
+    """Return True if the ranges, without `except_for`, cover half of the internet or more."""
     for version, least in _WORLD.items():
         admitted, taken = _networks(ranges, version), _networks(except_for, version)
-        # Of two networks that overlap one holds the other.
+        # If two networks overlap, one contains the other.
         both = [
             min(one.num_addresses, other.num_addresses)
             for one in admitted
@@ -51,36 +51,39 @@ def is_world(ranges: Collection[str], except_for: Collection[str] = ()) -> bool:
     return False
 
 
-def deciding(rules: Iterable[FirewallRule], found: Slice, source: str) -> FirewallRule | None:
-    """Return the rule that decides whether `source` reaches port 22 of a slice's workers.
+def deciding(rules: Iterable[FirewallRule], slice_: Slice, source: str) -> FirewallRule | None:
+    """Return the rule that decides about `source` and port 22 of a slice's workers, or None.
 
-    `source` is an address or a range, all of which has to be admitted.
+    `source` is an address or a range; a rule must admit all of it.
     """
-    about = [each for each in rules if _concerns(each, found) and _names(each, source)]
-    return min(about, key=lambda each: (each.priority, not each.denied), default=None)
+    about = [rule for rule in rules if _concerns(rule, slice_) and _names(rule, source)]
+    return min(about, key=lambda rule: (rule.priority, not rule.denied), default=None)
 
 
 def open_to_world(
-    rules: Sequence[FirewallRule], found: Slice | None = None
+    rules: Sequence[FirewallRule], slice_: Slice | None = None
 ) -> tuple[FirewallRule, ...]:
-    """Return the rules that let the world reach port 22 of a slice; without one, of any machine."""
-    active = [each for each in rules if not each.disabled and opens_ssh(_entries(each))]
-    about = [each for each in active if found is None or _concerns(each, found)]
-    denying = [each for each in about if each.denied]
-    return tuple(each for each in about if each.allowed and _is_open(each, denying, found))
+    """Return the rules that open port 22 of a slice, or of any machine, to the world."""
+    active = [rule for rule in rules if not rule.disabled and opens_ssh(_entries(rule))]
+    about = [rule for rule in active if slice_ is None or _concerns(rule, slice_)]
+    denying = [rule for rule in about if rule.denied]
+    return tuple(rule for rule in about if rule.allowed and _is_open(rule, denying, slice_))
 
 
-def _is_open(rule: FirewallRule, denying: Iterable[FirewallRule], found: Slice | None) -> bool:
+def _is_open(rule: FirewallRule, denying: Iterable[FirewallRule], slice_: Slice | None) -> bool:
     above = [
-        each
-        for each in denying
-        if each.priority <= rule.priority and (found is not None or _has_targets_of(each, rule))
+        denying_rule
+        for denying_rule in denying
+        if denying_rule.priority <= rule.priority
+        and (slice_ is not None or _has_targets_of(denying_rule, rule))
     ]
-    return is_world(rule.source_ranges, [text for each in above for text in each.source_ranges])
+    return is_world(
+        rule.source_ranges, [text for denying_rule in above for text in denying_rule.source_ranges]
+    )
 
 
 def _has_targets_of(deny: FirewallRule, allow: FirewallRule) -> bool:
-    """Tell whether a rule that denies is for every machine that the other one is for."""
+    """Return True if a deny rule applies to every machine of an allow rule."""
     if deny.network != allow.network:
         return False
     if not deny.target_tags and not deny.target_service_accounts:
@@ -91,14 +94,14 @@ def _has_targets_of(deny: FirewallRule, allow: FirewallRule) -> bool:
     )
 
 
-def _concerns(rule: FirewallRule, found: Slice) -> bool:
-    if rule.disabled or rule.network != (found.network or "default"):
+def _concerns(rule: FirewallRule, slice_: Slice) -> bool:
+    if rule.disabled or rule.network != (slice_.network or "default"):
         return False
     if not opens_ssh(_entries(rule)):
         return False
     if rule.target_service_accounts:
-        return found.service_account in rule.target_service_accounts
-    return not rule.target_tags or bool(set(rule.target_tags) & set(found.tags))
+        return slice_.service_account in rule.target_service_accounts
+    return not rule.target_tags or bool(set(rule.target_tags) & set(slice_.tags))
 
 
 def _entries(rule: FirewallRule) -> tuple[str, ...]:
@@ -106,7 +109,7 @@ def _entries(rule: FirewallRule) -> tuple[str, ...]:
 
 
 def _names(rule: FirewallRule, source: str) -> bool:
-    """Return True if a rule is about an address or range: all of it, if the rule allows."""
+    """Return True if a rule denies any part of a source, or allows all of it."""
     wanted = parse_range(source)
     networks = _networks(rule.source_ranges, wanted.version)
     if rule.denied:
@@ -123,9 +126,11 @@ def _is_ssh(entry: str) -> bool:
 
 
 def _networks(ranges: Iterable[str], version: int) -> list[Any]:
-    """Return the networks of one version, each address once; what cannot be read admits nobody."""
+    """Return the networks of one IP version without overlaps; skip unreadable ranges."""
     networks: list[Any] = []
     for text in ranges:
         with suppress(BadInput):
             networks.append(parse_range(text))
-    return [*ipaddress.collapse_addresses(each for each in networks if each.version == version)]
+    return [
+        *ipaddress.collapse_addresses(network for network in networks if network.version == version)
+    ]

@@ -1,6 +1,6 @@
-"""Host keys that were taken at first sight, as OpenSSH's accept-new does, and hold from then on.
+"""Host keys that were trusted on first use, like OpenSSH's accept-new, and are required later.
 
-For organisations that hide guest attributes, and only if you ask for it.
+They are for organisations that hide guest attributes, and only with --accept-new-host-keys.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from tpukit.text import shown_path
 
 @dataclass(frozen=True)
 class PinnedKeys:
-    """The host keys that this account has taken at first sight, by slice and worker."""
+    """The host keys that this user has trusted on first use, by slice and worker."""
 
     directory: Path
 
-    def of(self, found: Slice) -> Mapping[int, str]:
-        """Return the host key (`ssh-ed25519 AAAA…`) of each worker that has been seen.
+    def of(self, slice_: Slice) -> Mapping[int, str]:
+        """Return the trusted host key (`ssh-ed25519 AAAA…`) of each worker.
 
-        Raises `BadInput` if they cannot be read, `SecurityRefusal` if somebody else could have
-        written them.
+        Raises `BadInput` if the file is unreadable, `SecurityRefusal` if other users could write
+        it.
         """
-        path = self.path(found)
+        path = self.path(slice_)
         try:
             document = json.loads(read_own(path))
             return {int(worker): str(key) for worker, key in document.items()}
@@ -38,19 +38,19 @@ class PinnedKeys:
         except (OSError, ValueError, AttributeError) as error:
             raise BadInput(f"{shown_path(path)} cannot be read", reason=str(error)) from error
 
-    def pin(self, found: Slice, worker: int, key: str) -> None:
-        """Hold a worker to this host key from now on.
+    def pin(self, slice_: Slice, worker: int, key: str) -> None:
+        """Require this host key of a worker from now on.
 
-        Raises `SecurityRefusal` where it was held to another one meanwhile.
+        Raises `SecurityRefusal` if another host key has been stored in the meantime.
         """
         with exclusively(private_directory(self.directory) / "lock"):
-            known = self.of(found)
+            known = self.of(slice_)
             if known.get(worker, key) != key:
-                raise SecurityRefusal(f"{found.name} worker {worker} has shown two host keys")
-            replace_file(self.path(found), json.dumps({**known, worker: key}))
+                raise SecurityRefusal(f"{slice_.name} worker {worker} has shown two host keys")
+            replace_file(self.path(slice_), json.dumps({**known, worker: key}))
 
-    def path(self, found: Slice) -> Path:
-        """Return the file of a slice; one that is made anew under the name has another."""
-        names = (found.project, found.zone, found.name, found.created)
+    def path(self, slice_: Slice) -> Path:
+        """Return the file of a slice; a later slice of the same name has another file."""
+        names = (slice_.project, slice_.zone, slice_.name, slice_.created)
         digest = hashlib.sha256("\n".join(names).encode()).hexdigest()
-        return self.directory / f"{found.name}-{digest[:12]}.json"
+        return self.directory / f"{slice_.name}-{digest[:12]}.json"

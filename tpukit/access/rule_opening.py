@@ -1,4 +1,4 @@
-"""A slice's rule, asked for: beside the create, or later for a slice that is there."""
+"""Request a slice's firewall rule, during its create or for an existing slice."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from tpukit.models import FirewallRule, Slice
 from tpukit.paths import keep_json, recall_json
 from tpukit.slices.update import Edits, update
 
-#: Seconds for a slice to have a new tag: its update takes 10 to 20.
+#: Seconds to wait for a slice's new tag; the update takes 10 to 20.
 _TAG_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
 class Opening:
-    """A rule that was asked for; `wait` returns once it is there.
+    """A requested rule; `wait` returns when it exists.
 
-    `replaced` is what it no longer admits: an older address of ours. `rules` are those that were
-    there before, and those of them `exposing` that let the whole world in.
+    `replaced` has an older address of ours that it no longer admits. `rules` are the rules before
+    it; `exposing` are those that admit the whole world.
     """
 
     rule: FirewallRule
@@ -49,17 +49,19 @@ class Opening:
 
     @property
     def summary(self) -> str:
-        """What the rule admits, and what no longer."""
+        """The sources that the rule admits, and those that it no longer admits."""
         ranges = ", ".join(self.rule.source_ranges)
         older = (
-            f"; {', '.join(self.replaced)}, your address before, is out" if self.replaced else ""
+            f"; {', '.join(self.replaced)}, your earlier address, was removed"
+            if self.replaced
+            else ""
         )
         others = ", ".join(rule.name for rule in self.exposing)
         why = f"; it lets you in when {others}, open to everybody, is closed" if others else ""
         return f"{'opened' if self.changed else 'already open'}: {SSH} from {ranges}{older}{why}"
 
     def note_left(self, error: TpukitError) -> None:
-        """Say in an error that the slice's rule is left."""
+        """Add to an error that the slice's rule remains."""
         remains = f"firewall rule {self.rule.name}, which costs nothing"
         if is_ours(self.rule) and remains not in error.exists:
             error.exists = (*error.exists, remains)
@@ -69,29 +71,29 @@ class Opening:
 
 def ask(
     context: Context,
-    found: Slice,
+    slice_: Slice,
     source_ranges: Sequence[str],
     rules: Sequence[FirewallRule] | None = None,
 ) -> Opening:
-    """Ask for a rule that admits these sources to the slice's port 22; a refusal is raised here.
+    """Request a rule that admits these sources to the slice's port 22.
 
-    Ranges that the rule has already stay, except an older address of this machine that we found
-    out. If a rule of others admits the sources, none is made; one that admits the whole world does
-    not count. `rules` are those of the slice's network, read here unless given.
+    The rule keeps its ranges, except an older address of this machine that tpukit found out. If
+    another rule admits the sources, no rule is made, unless that rule admits the whole world.
+    `rules` are the rules of the slice's network; they are read if not given.
 
     Raises:
         NameTaken: somebody changed the rule so that it admits nobody to this slice.
-        NotAllowed: rules may not be made, and none admits these sources.
+        NotAllowed: you may not make rules, and no rule admits these sources.
     """
-    firewall = context.firewall.of(found.network_project)
+    firewall = context.firewall.of(slice_.network_project)
     rules = _listed(firewall) if rules is None else rules
-    wanted = _rule(found, rule_name(found), "SSH to", SSH, source_ranges)
-    exposing = packet_filter.open_to_world(rules, found)
-    admitting = _admitting(rules, found, source_ranges)
+    wanted = _rule(slice_, rule_name(slice_), "SSH to", SSH, source_ranges)
+    exposing = packet_filter.open_to_world(rules, slice_)
+    admitting = _admitting(rules, slice_, source_ranges)
     if admitting and admitting not in exposing and not _named(rules, wanted.name):
         return Opening(admitting, rules=rules, exposing=exposing)
     found_out = not (context.source_ranges or context.proxied)
-    # With the file lost, the rule keeps an older address.
+    # If the file is lost, the rule keeps an older address.
     admitted = str(recall_json(context.own_addresses).get(wanted.name, ""))
     older = admitted if found_out else ""
     try:
@@ -101,46 +103,47 @@ def ask(
             raise
         if admitting:
             return Opening(admitting, rules=rules)
-        raise _refused(error, wanted, found) from error
+        raise _refused(error, wanted, slice_) from error
     if found_out and older != wanted.source_ranges[0]:
         known = recall_json(context.own_addresses)
         keep_json(context.own_addresses, {**known, wanted.name: wanted.source_ranges[0]})
     return replace(opening, rules=rules, exposing=exposing)
 
 
-def open_for(context: Context, found: Slice, world: bool = False) -> tuple[Slice, Opening]:
-    """Tie the slice to its rule by its tag and let the rule admit us, and wait until it does.
+def open_for(context: Context, slice_: Slice, world: bool = False) -> tuple[Slice, Opening]:
+    """Give the slice the tag of its rule, and wait until the rule admits us.
 
     Raises:
         SecurityRefusal: the ranges are the whole world, and `world` does not allow that.
-        SliceLost, NameTaken, BadInput, TpukitError: as `Context.check_reachable` and `ask` raise.
+        SliceLost, NameTaken, BadInput, TpukitError: the errors of `Context.check_reachable` and
+            `ask`.
     """
-    context.check_reachable(found)
-    found = _tied(context, found)
-    opening = ask(context, found, sources(context, found.workers[0].address, world))
+    context.check_reachable(slice_)
+    slice_ = _tied(context, slice_)
+    opening = ask(context, slice_, sources(context, slice_.workers[0].address, world))
     opening.wait()
-    return found, opening
+    return slice_, opening
 
 
-def finish(context: Context, found: Slice, opening: Opening) -> tuple[Slice, Opening]:
-    """Wait for a rule that was asked for before its slice was there, and for the slice's tag.
+def finish(context: Context, slice_: Slice, opening: Opening) -> tuple[Slice, Opening]:
+    """Wait for a rule that was requested before its slice existed, and for the slice's tag.
 
-    Where the workers see us at another address than was thought, that one is admitted too.
+    If the workers see us at another address than expected, admit that address too.
     """
     opening.wait()
-    if opening.rule.name != rule_name(found) or not found.workers:
-        return found, opening
-    found = _tied(context, found)
-    ranges = sources(context, found.workers[0].address)
+    if opening.rule.name != rule_name(slice_) or not slice_.workers:
+        return slice_, opening
+    slice_ = _tied(context, slice_)
+    ranges = sources(context, slice_.workers[0].address)
     if set(ranges) <= set(opening.rule.source_ranges):
-        return found, opening
-    again = ask(context, found, ranges)
+        return slice_, opening
+    again = ask(context, slice_, ranges)
     again.wait()
-    return found, replace(again, changed=opening.changed or again.changed)
+    return slice_, replace(again, changed=opening.changed or again.changed)
 
 
 def sources(context: Context, worker_address: str, world: bool = False) -> tuple[str, ...]:
-    """Return the ranges to admit: those given, else our address as such a worker sees it.
+    """Return the ranges to admit: the given ones, or else our address as seen by the worker.
 
     Raises:
         SecurityRefusal: they are the whole world, and `world` does not allow that.
@@ -150,78 +153,81 @@ def sources(context: Context, worker_address: str, world: bool = False) -> tuple
     return check_ranges(given, world=world)
 
 
-def _tied(context: Context, found: Slice) -> Slice:
-    """Return the slice with the tag of its rule, which is added if it lacks it.
+def _tied(context: Context, slice_: Slice) -> Slice:
+    """Add the tag of its rule to the slice if it is missing; return the slice.
 
-    Raises as `update`.
+    Raises the errors of `update`.
     """
-    edits = Edits(tags=(rule_name(found),), ours=True)
+    edits = Edits(tags=(rule_name(slice_),), ours=True)
     limit = Deadline.after(context.clock, _TAG_SECONDS)
-    return update(context.provider, found, edits, deadline=limit).slice
+    return update(context.provider, slice_, edits, deadline=limit).slice
 
 
 def open_ports(
-    context: Context, found: Slice, purpose: str, allow: str, ranges: Sequence[str]
+    context: Context, slice_: Slice, purpose: str, allow: str, ranges: Sequence[str]
 ) -> bool:
-    """Let ranges reach ports (`udp:60000-61000`) of a slice too; return True if that is new.
+    """Open ports (`udp:60000-61000`) of a slice to ranges; return True if a rule changed.
 
     Raises:
-        NameTaken: somebody has made that rule into another one.
-        TpukitError: rules may not be made, or the call failed.
+        NameTaken: somebody has changed that rule so that it admits nobody.
+        TpukitError: you may not make rules, or the call failed.
     """
-    firewall = context.firewall.of(found.network_project)
-    found = _tied(context, found)
-    wanted = _rule(found, purpose_name(found, purpose), f"{purpose} of", allow, ranges)
+    firewall = context.firewall.of(slice_.network_project)
+    slice_ = _tied(context, slice_)
+    wanted = _rule(slice_, purpose_name(slice_, purpose), f"{purpose} of", allow, ranges)
     opening = _ask_for(firewall, wanted, firewall.list())
     opening.wait()
     return opening.changed
 
 
 def close_ports(
-    context: Context, found: Slice, purpose: str, ranges: Sequence[str] | None = None
+    context: Context, slice_: Slice, purpose: str, ranges: Sequence[str] | None = None
 ) -> bool:
-    """Let these ranges, or everybody, reach the ports no longer; return True if they could."""
-    firewall = context.firewall.of(found.network_project)
-    present = _named(firewall.list(), purpose_name(found, purpose))
+    """Close the ports to these ranges, or to all; return True if a rule changed."""
+    firewall = context.firewall.of(slice_.network_project)
+    present = _named(firewall.list(), purpose_name(slice_, purpose))
     if present is None:
         return False
     gone = set(present.source_ranges if ranges is None else ranges)
-    left = tuple(each for each in present.source_ranges if each not in gone)
+    left = tuple(source for source in present.source_ranges if source not in gone)
     if left:
         firewall.replace_source_ranges(present.name, left)()
         return left != present.source_ranges
     return remove(firewall, present.name)
 
 
-def _rule(found: Slice, name: str, purpose: str, allow: str, ranges: Sequence[str]) -> FirewallRule:
+def _rule(
+    slice_: Slice, name: str, purpose: str, allow: str, ranges: Sequence[str]
+) -> FirewallRule:
     return FirewallRule(
         name=name,
-        network=found.network or "default",
+        network=slice_.network or "default",
         source_ranges=tuple(ranges),
-        target_tags=(rule_name(found),),
+        target_tags=(rule_name(slice_),),
         allowed=(allow,),
-        description=f"{purpose} projects/{found.project}/locations/{found.zone}/nodes/"
-        f"{found.name}, made by tpukit and removed with the slice",
+        description=f"{purpose} projects/{slice_.project}/locations/{slice_.zone}/nodes/"
+        f"{slice_.name}, made by tpukit and removed with the slice",
     )
 
 
 def _ask_for(
     firewall: FirewallProvider, wanted: FirewallRule, rules: Sequence[FirewallRule], older: str = ""
 ) -> Opening:
-    """Ask for a rule of a slice's; ranges that it has already stay, except the `older` one.
+    """Request a rule of a slice; its existing ranges stay, except the `older` one.
 
-    `rules` are those that are there. Raises `NameTaken` if somebody has made it into another one.
+    `rules` are the existing rules. Raises `NameTaken` if somebody has changed the rule so that it
+    admits nobody.
     """
     present = _named(rules, wanted.name)
     if present is None:
         try:
             return Opening(wanted, True, wait=firewall.insert(wanted))
-        except NameTaken:  # made meanwhile, or by a call whose answer was lost
+        except NameTaken:  # another call made it, or the answer to ours was lost
             present = _named(_listed(firewall), wanted.name) or wanted
     _check_ours(present, wanted)
     outdated = {older} & set(present.source_ranges) - set(wanted.source_ranges)
-    kept = [each for each in present.source_ranges if each not in outdated]
-    new = [each for each in wanted.source_ranges if each not in kept]
+    kept = [source for source in present.source_ranges if source not in outdated]
+    new = [source for source in wanted.source_ranges if source not in kept]
     if not new and not outdated:
         return Opening(present)
     now = replace(present, source_ranges=(*kept, *new))
@@ -230,20 +236,20 @@ def _ask_for(
 
 
 def _named(rules: Sequence[FirewallRule], name: str) -> FirewallRule | None:
-    """Return the rule of that name, if it is among them."""
+    """Return the rule of that name, or None."""
     return next((rule for rule in rules if rule.name == name), None)
 
 
 def _admitting(
-    rules: Sequence[FirewallRule], found: Slice, source_ranges: Sequence[str]
+    rules: Sequence[FirewallRule], slice_: Slice, source_ranges: Sequence[str]
 ) -> FirewallRule | None:
-    """Return a rule that lets sources in, the first of several; None where one is kept out."""
-    deciding = [packet_filter.deciding(rules, found, each) for each in source_ranges]
-    return deciding[0] if all(each and each.allowed for each in deciding) else None
+    """Return the rule that admits the first source if rules admit all sources, else None."""
+    deciding = [packet_filter.deciding(rules, slice_, source) for source in source_ranges]
+    return deciding[0] if all(rule and rule.allowed for rule in deciding) else None
 
 
 def _listed(firewall: FirewallProvider) -> Sequence[FirewallRule]:
-    """Return the rules, none where they may not be read: the call that changes one decides."""
+    """Return the rules; none if we may not read them, because we may still make one."""
     try:
         return firewall.list()
     except NotAllowed:
@@ -251,13 +257,13 @@ def _listed(firewall: FirewallProvider) -> Sequence[FirewallRule]:
 
 
 def _check_ours(present: FirewallRule, wanted: FirewallRule) -> None:
-    """Raise if a rule of our name would not admit anybody, however many ranges it had."""
+    """Raise `NameTaken` if a rule of our name would admit nobody, whatever its ranges."""
     (port,) = wanted.allowed
     opens = port in present.allowed or (port == SSH and packet_filter.opens_ssh(present.allowed))
     closed = {
         "it is disabled": present.disabled,
-        f"it is of network {present.network}": present.network != wanted.network,
-        "it has not the slice's tag": not set(wanted.target_tags) <= set(present.target_tags),
+        f"it belongs to network {present.network}": present.network != wanted.network,
+        "it lacks the slice's tag": not set(wanted.target_tags) <= set(present.target_tags),
         f"it does not open {port}": not opens,
     }
     reasons = [reason for reason, holds in closed.items() if holds]
@@ -269,11 +275,11 @@ def _check_ours(present: FirewallRule, wanted: FirewallRule) -> None:
         )
 
 
-def _refused(error: NotAllowed, wanted: FirewallRule, found: Slice) -> NotAllowed:
-    """Return the error for who may not make rules, with the command for somebody who may."""
-    project = found.network_project or found.project
+def _refused(error: NotAllowed, wanted: FirewallRule, slice_: Slice) -> NotAllowed:
+    """Return the error if you may not make rules, with the command for an administrator."""
+    project = slice_.network_project or slice_.project
     return NotAllowed(
-        f"you may not make the firewall rule that SSH to slice {found.name} needs",
+        f"you may not make the firewall rule that SSH to slice {slice_.name} needs",
         reason=error.reason,
         why=error.what,
         fix=Fix.command(
@@ -282,5 +288,5 @@ def _refused(error: NotAllowed, wanted: FirewallRule, found: Slice) -> NotAllowe
             *("--source-ranges", ",".join(wanted.source_ranges)),
             note=f"for somebody with roles/compute.securityAdmin in project {project}",
         ),
-        otherwise=Fix(note="add --no-firewall where the network lets you in already"),
+        otherwise=Fix(note="add --no-firewall if the network already lets you in"),
     )

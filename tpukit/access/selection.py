@@ -1,4 +1,4 @@
-"""Which workers of a slice are meant: `all`, `0` or `0,2-5`."""
+"""Parse the selection of workers of a slice: `all`, `0` or `0,2-5`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from tpukit.errors import BadInput, Fix
 
 
 def parse_workers(words: str, present: Sequence[int]) -> list[int]:
-    """Return the worker numbers that `words` selects out of those `present`.
+    """Return the numbers that `words` selects from those `present`.
 
-    Raises `BadInput` where the words select nothing, or a worker that is not present.
+    Raises `BadInput` if the words select nothing, or a worker that does not exist.
     """
     if words == "all":
         return list(present)

@@ -1,7 +1,7 @@
-"""The one way in: the selected workers of slices, each with a connection that finds it again.
+"""The workers of slices, with connections that find a worker again if it has moved.
 
-`Connector.connect` is the only loop that tries for a connection. After each failed attempt the
-search for a worker decides whether to look at the slice and the firewall rules, and what to say.
+Only `Connector.connect` retries. After each failed attempt, `_Search` decides if it reads the slice
+and the firewall rules again, and which messages to show.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from tpukit.remote.connection.target import Target
 from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.slices.find import check_still_there, find, gone, look
 
-#: Seconds between two looks at the slice, and at its firewall rules, while a worker does not
-#: answer. A lost connection is followed by one at once.
+#: Seconds between two reads of the slice and its firewall rules while a worker does not answer.
+#: After a lost connection the slice is read at once.
 _LOOK_SECONDS = 10.0
-#: Seconds in which a worker has to answer where a hint says that it is: directly, or by a proxy,
-#: which may be a program that has to start.
+#: Seconds for a worker to answer at a hint's address: external, or internal, which may need a proxy
+#: program to start.
 _HINT_SECONDS = {False: 4.0, True: 10.0}
-#: Seconds for which one look at the slice serves all of its workers.
+#: Seconds for which one read of the slice serves all of its workers.
 _FRESH_SECONDS = 5.0
 
 OnWait = Callable[[str], None]
@@ -63,18 +63,18 @@ def workers(
 ) -> list[RemoteWorker]:
     """Return the selected workers of each slice, with their pinned host keys.
 
-    Nothing is asked of other workers. If a hint is given, the API is asked only when a worker does
-    not answer as the hint says. `deadline` is for the API and each worker's first connection, which
-    has `patience` seconds at most; later ones have all of them. `on_wait` gets a line for each
-    worker that does not answer. `everywhere`: each slice was looked for in every zone.
-    `for_others`: the targets are for another program, which cannot find out more later.
+    Other workers are not contacted. With a hint, the API is called only if a worker does not answer
+    as the hint says. `deadline` limits the API calls and each worker's first connection, which has
+    at most `patience` seconds; each later connection has `patience` seconds. `on_wait` gets a line
+    for each worker that does not answer. `everywhere` is True if the slices were searched in every
+    zone, `for_others` if the targets are for another program, which cannot find out more later.
 
     Raises:
         BadInput: the selection names no worker, or one that a slice lacks; or the workers have no
-            external addresses, and no other route was asked for.
+            external addresses, which this route needs.
         SliceLost: a slice was preempted or terminated.
         SecurityRefusal: a selected worker has not published its host keys.
-        NotAllowed: a slice lets people in by OS Login, which does not know us.
+        NotAllowed: a slice uses OS Login, which does not know our key.
         TpukitError: a slice has no workers yet, or the API failed.
     """
     chosen = []
@@ -102,20 +102,20 @@ def workers(
 
 @dataclass(eq=False)
 class _SliceAccess:
-    """The chosen workers of one slice, and where they were when they were last looked for."""
+    """The chosen workers of one slice, and their last known targets."""
 
     context: Context
     known: Hint
-    unproved: set[int]  #: workers that a hint tells of, and that have not answered there yet
+    unproved: set[int]  #: workers of a hint that have not answered yet
     selection: str
     on_wait: OnWait
     for_others: bool
-    failure: TpukitError | None = field(default=None, init=False)  #: of the last look
+    failure: TpukitError | None = field(default=None, init=False)  #: of the last read
 
     def __post_init__(self) -> None:
         self.suspicions = Suspicions(self.context)
         self._targets: dict[int, Target] = {}
-        self._doubted: TpukitError | None = None  #: why the API could not tell more than a hint
+        self._doubted: TpukitError | None = None  #: the API's error after a hint failed
         self._fresh_until = 0.0
         self._lock = threading.Lock()
 
@@ -124,10 +124,11 @@ class _SliceAccess:
         return self.known.slice
 
     def open(self, deadline: Deadline, patience: float) -> list[RemoteWorker]:
-        """Return the chosen workers, once our key and their host keys are known to be there."""
+        """Return the chosen workers when our key is installed and their host keys are known."""
         if not (self.unproved and self._recall()):
             self._find_out(deadline)
-        # The API and the first connection share one `--timeout`; a lost connection is looked into.
+        # The API calls and the first connection share one `--timeout`. Later connections replace a
+        # lost one, so they read the slice at once.
         first = min(patience, deadline.remaining()), _LOOK_SECONDS
         return [
             RemoteWorker(
@@ -142,14 +143,14 @@ class _SliceAccess:
         ]
 
     def _check(self) -> None:
-        """Raise `SliceLost` if the slice is lost; one look serves all of its workers."""
+        """Raise `SliceLost` if the slice is lost; one read serves all of its workers."""
         with self._lock:
             if not self._just_looked():
                 with self._looking():
                     check_still_there(self.context.provider, self.slice)
 
     def _just_looked(self) -> bool:
-        """Return True if the last look still counts; raise what it raised."""
+        """Return True if the last read is recent; raise its error if it had one."""
         fresh = self.context.clock.monotonic() < self._fresh_until
         if fresh and self.failure:
             raise self.failure
@@ -157,7 +158,7 @@ class _SliceAccess:
 
     @contextmanager
     def _looking(self) -> Iterator[None]:
-        """Keep what a look raises for the other workers: they need not wait for it."""
+        """Store the error of a read for the other workers, which need not read again."""
         self.failure = None
         try:
             yield
@@ -173,7 +174,7 @@ class _SliceAccess:
         self._chosen = parse_workers(self.selection, present)
 
     def _recall(self) -> bool:
-        """Return True if the hint tells enough of the chosen workers."""
+        """Return True if the hint has a target for every chosen worker."""
         with suppress(TpukitError):
             self._choose()
             self._aim()
@@ -181,7 +182,7 @@ class _SliceAccess:
         return False
 
     def _find_out(self, deadline: Deadline) -> None:
-        """Ask the API for the slice, unless it was just asked, for our key and the host keys."""
+        """Read the slice, unless it was just read, install our key, and read the host keys."""
         context, provider = self.context, self.context.provider.within(deadline)
         if self.unproved:
             slice_ = find(provider, self.slice.name, self.known.zone)
@@ -227,9 +228,9 @@ class _SliceAccess:
         return self._os_login(project=True)
 
     def refused(self, target: Target) -> Target:
-        """Return the target for our login, if a project's OS Login is why a key was refused.
+        """Return the target after a refused key, with our login if the project uses OS Login.
 
-        Raises `NotAllowed` if OS Login does not know us.
+        Raises `NotAllowed` if OS Login does not know our key.
         """
         with self._lock:
             if not self.known.login and self._project_login:
@@ -266,22 +267,22 @@ class _SliceAccess:
         return self._targets[index]
 
     def _pinned(self, index: int, connection: Connection) -> Connection:
-        """Hold a worker whose host key was not known to the one that it has shown."""
+        """Pin the host key of a worker that has none yet; return the connection."""
         pinned, (key, *_) = self.context.pinned, connection.target.host_keys
         if self._targets[index].accept_new:
             pinned.pin(self.slice, index, key)
             self._targets = {**self._targets, index: connection.target}
-            self.on_wait(f"{connection.label}: {fingerprint(key)} is its host key from now on")
+            self.on_wait(f"{connection.label}: {fingerprint(key)} is now its trusted host key")
         return connection
 
     def _say_how_to_forget(self, error: HostKeyMismatch) -> None:
         pinned = self.context.pinned
         if pinned.of(self.slice):
-            note = "only where the worker has got a new host key for a reason that you know"
+            note = "only if you know why the worker has a new host key"
             error.fix = Fix.command("rm", str(pinned.path(self.slice)), note=note)
 
     def _doubt(self, index: int, deadline: Deadline) -> None:
-        """Go on as if there had been no hint; what one worker finds out holds for all."""
+        """Continue without the hint; the result for one worker holds for all."""
         with self._lock:
             if self._doubted:
                 raise self._doubted
@@ -294,12 +295,12 @@ class _SliceAccess:
                 raise
 
     def look_again(self, before: Target, deadline: Deadline) -> Target:
-        """Return where the worker is now: a slice that was made anew has other addresses, keys.
+        """Return the worker's current target, which changes if the slice's addresses or keys do.
 
         Raises:
             SliceLost: the slice was preempted or terminated, or is gone.
             TpukitError: its workers cannot answer.
-            TransportFailed: it has no such worker now.
+            TransportFailed: it no longer has such a worker.
         """
         with self._lock:
             if self._targets.get(before.worker) is before and not self._just_looked():
@@ -308,7 +309,7 @@ class _SliceAccess:
             return self._target(before.worker)
 
     def _find_again(self, deadline: Deadline) -> None:
-        """Read the slice and its host keys; an API that cannot be asked either changes nothing."""
+        """Read the slice and its host keys again; keep the old ones if the API fails."""
         try:
             now = look(self.context.provider.within(deadline).once(), self.slice.target)
         except TpukitError:
@@ -326,7 +327,7 @@ class _SliceAccess:
 
 
 class _Search:
-    """What is decided about one worker after each attempt to connect that failed."""
+    """Decides about one worker after each failed attempt to connect."""
 
     def __init__(self, access: _SliceAccess, deadline: Deadline, pause: float) -> None:
         self._access = access
@@ -336,7 +337,7 @@ class _Search:
         self._told = False
 
     def next(self, target: Target, error: TransportFailed | HostKeyMismatch) -> Target:
-        """Return the target of the next attempt; raise if another one is in vain."""
+        """Return the target of the next attempt; raise if another attempt is useless."""
         if isinstance(error, AuthenticationFailed):
             target = self._access.refused(target)
         stranger, moment = isinstance(error, HostKeyMismatch), self._deadline.clock.monotonic()
@@ -351,23 +352,23 @@ class _Search:
         return now
 
     def _suspect(self, target: Target, error: TpukitError) -> None:
-        """Raise the cause of the silence if it is certain; else tell it once."""
+        """Raise the cause of the silence if it is certain, else show it once."""
         cause = self._cause(target, filtered=isinstance(error, Unanswered))
         if cause and cause.certain:
             raise Unanswered(error.what, reason=error.reason, why=cause.why, fix=cause.fix)
         if not self._told:
             self._told = True
             why = f"{cause.why}; fix: {cause.fix}" if cause else error.reason or error.why
-            left = f"trying for {self._deadline.remaining():.0f} s more"
+            left = f"trying for another {self._deadline.remaining():.0f} s"
             self._access.on_wait(f"{error.what} ({why}); {left}")
 
     def explain(self, target: Target, error: TransportFailed) -> None:
-        """Complete the last attempt's error with a hint if health or a firewall may be the cause.
+        """Add bad health or a missing firewall rule to the last attempt's error, as a likely cause.
 
         Raises `SliceLost` if the slice is lost.
         """
         self._access.look_again(target, self._deadline)
-        if error.fix or isinstance(error, AuthenticationFailed):  # such a worker does answer
+        if error.fix or isinstance(error, AuthenticationFailed):  # the worker has answered
             return
         filtered = may_be_filtered(error, self._access.context.proxied)
         if cause := self._cause(target, filtered=filtered):

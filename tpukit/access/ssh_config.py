@@ -1,7 +1,7 @@
-"""One file that the user's OpenSSH configuration includes, with a host for each worker.
+"""A file for the user's OpenSSH configuration to include, with a host for each worker.
 
-With it VS Code, rsync, scp, sftp and mosh reach workers as strictly as tpukit does: pinned host
-keys, our key and no other.
+With it, VS Code, rsync, scp, sftp and mosh reach workers as strictly as tpukit does, with pinned
+host keys and only our key.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\$?")
 
 @dataclass(frozen=True)
 class Host:
-    """One worker as OpenSSH knows it: its names, and where it answers."""
+    """One worker in OpenSSH's configuration: its names, target and proxy."""
 
     names: tuple[str, ...]
     target: Target
-    proxy: Sequence[str] = ()  #: words of the program that leads there
+    proxy: Sequence[str] = ()  #: the proxy program's command line
 
 
 @dataclass(frozen=True)
 class SshConfig:
-    """Our file and the known hosts beside it, all in a folder for its owner alone."""
+    """Our configuration file and the file of known hosts, in a private folder."""
 
     directory: Path
 
@@ -51,26 +51,26 @@ class SshConfig:
     def path(self) -> Path:
         return self.directory / "config"
 
-    def put(self, found: Slice, hosts: Sequence[Host], openssh: OpenSsh) -> None:
-        """Write a slice's hosts, in place of what was there under its name."""
+    def put(self, slice_: Slice, hosts: Sequence[Host], openssh: OpenSsh) -> None:
+        """Write a slice's hosts; they replace the hosts of another slice of its name."""
         from tpukit.remote.connection.keys import write_known_hosts
 
-        head = f"# slice {_word(found.name)} {_word(found.project)} {_word(found.zone)}\n"
-        known = self._known_hosts(found.name)
-        text = "".join(_host_text(each, openssh, known) for each in hosts)
+        head = f"# slice {_word(slice_.name)} {_word(slice_.project)} {_word(slice_.zone)}\n"
+        known = self._known_hosts(slice_.name)
+        text = "".join(_host_text(host, openssh, known) for host in hosts)
         with self._exclusively():
-            others = [each for each in self._blocks() if each[1] != found.name]
-            pins = [(each.target.alias, each.target.host_keys) for each in hosts]
+            others = [block for block in self._blocks() if block[1] != slice_.name]
+            pins = [(host.target.alias, host.target.host_keys) for host in hosts]
             write_known_hosts(known, pins)
             self._write([*(block[0] for block in others), f"{head}{text}# end\n"])
 
-    def forget(self, found: Slice) -> None:
-        """Remove the hosts and pins of a slice that is gone, not of one so named elsewhere."""
+    def forget(self, slice_: Slice) -> None:
+        """Remove the hosts and pins of a deleted slice, but not of a namesake elsewhere."""
         from tpukit.access.host_keys import alias
 
-        self._remove(lambda block: block[1:4] == (found.name, found.project, found.zone))
-        for worker in found.workers:
-            self._known_hosts(alias(found, worker.index)).unlink(missing_ok=True)
+        self._remove(lambda block: block[1:4] == (slice_.name, slice_.project, slice_.zone))
+        for worker in slice_.workers:
+            self._known_hosts(alias(slice_, worker.index)).unlink(missing_ok=True)
 
     def remove(self, names: Sequence[str]) -> list[str]:
         """Remove the hosts of slices by name, or of all without one; return the slices' names."""
@@ -89,7 +89,7 @@ class SshConfig:
         return removed
 
     def _blocks(self) -> list[tuple[str, ...]]:
-        """Return (text, slice, project, zone, …) of what is there."""
+        """Return (text, slice, project, zone, …) for each block of the file."""
         text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
         return [(block[0], *block.groups()) for block in _BLOCK.finditer(text)]
 
@@ -105,18 +105,18 @@ class SshConfig:
 
 @dataclass(frozen=True)
 class UserConfig:
-    """The user's own `~/.ssh/config`, of which two lines are ours."""
+    """The user's `~/.ssh/config`, in which two lines are ours."""
 
     path: Path
 
     def includes(self, ours: SshConfig) -> bool:
-        """Tell whether our file is included."""
+        """Return True if it includes our file."""
         return _include(ours) in self._text().splitlines()
 
     def install(self, ours: SshConfig, seconds: float) -> None:
-        """Include our file, before all else: what OpenSSH reads first counts.
+        """Include our file at the top, because OpenSSH uses the first value that it reads.
 
-        `seconds` since the epoch date the comment.
+        The comment has the date of `seconds` since the epoch.
         """
         day = datetime.fromtimestamp(seconds, UTC).date()
         comment = f"# tpukit: its slices' workers; added {day} by tpukit ssh-config --install"
@@ -124,7 +124,7 @@ class UserConfig:
         self._write(f"{comment}\n{_include(ours)}\n\n{rest}")
 
     def uninstall(self) -> bool:
-        """Take our lines out again; return whether there were any."""
+        """Remove our lines; return True if there were any."""
         before = self._text()
         after = _INCLUDE.sub("", before)
         if after != before:
@@ -142,7 +142,7 @@ class UserConfig:
     def _write(self, text: str) -> None:
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # Where a link leads is rewritten, not the link: dotfiles are often kept elsewhere.
+            # Rewrite the target of a link, not the link: dotfiles are often kept elsewhere.
             real = Path(os.path.realpath(self.path))
             mode = real.stat().st_mode & 0o777 if real.exists() else 0o600
             replace_file(real, text, mode)
@@ -155,13 +155,12 @@ class UserConfig:
         )
 
 
-def host_names(found: Slice, worker: int) -> tuple[str, ...]:
+def host_names(slice_: Slice, worker: int) -> tuple[str, ...]:
     """Return the names of a worker: `tpu.demo.2`, and `tpu.demo` too for worker 0.
 
-    No slice's name has a dot, so that no two workers share a name; hosts of the user's own have
-    other names.
+    Names of slices have no dots, so no two workers share a name.
     """
-    own = f"tpu.{found.name}.{worker}"
+    own = f"tpu.{slice_.name}.{worker}"
     return (own.removesuffix(".0"), own) if worker == 0 else (own,)
 
 

@@ -1,4 +1,4 @@
-"""The one opening that SSH needs: tcp:22, from the caller's address, to the slice's own tag."""
+"""The firewall rule of a slice: tcp:22 from the caller's address to the slice's tag."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tpukit.errors import BadInput, Fix, NotFound, SecurityRefusal
 from tpukit.models import FirewallRule, Slice
 
 SSH = "tcp:22"
-#: The names of our rules start so.
+#: The prefix of our rules' names.
 PREFIX = "tpukit-"
 _DIGITS = 6  #: of the digest at the end
 _TAG = re.compile(rf"({PREFIX}.+)-[0-9a-f]{{{_DIGITS}}}")
@@ -32,22 +32,22 @@ def tag(project: str, zone: str, name: str) -> str:
 def left_over(
     rules: Iterable[FirewallRule], slices: Iterable[Slice], project: str
 ) -> tuple[FirewallRule, ...]:
-    """Return our rules whose slice is gone; `slices` are all that the project has.
+    """Return our rules without a slice; `slices` are all slices of the project.
 
-    The host project of a Shared VPC also has rules of slices that live in other projects.
+    Rules for slices of other projects, which a Shared VPC's host project may have, are left out.
     """
-    living = {rule_name(each) for each in slices}
-    ours = [each for each in rules if is_ours(each) and not _of_another(each, project)]
-    return tuple(each for each in ours if _made_for(each) not in living)
+    living = {rule_name(slice_) for slice_ in slices}
+    ours = [rule for rule in rules if is_ours(rule) and not _of_another(rule, project)]
+    return tuple(rule for rule in ours if _made_for(rule) not in living)
 
 
 def is_ours(rule: FirewallRule) -> bool:
-    """Tell whether a rule has a name as we give them."""
+    """Return True if a rule's name has the form of our names."""
     return _TAG.fullmatch(rule.name) is not None
 
 
 def is_for(rule: FirewallRule, name: str) -> bool:
-    """Tell whether a rule is that of a slice so called, in whichever zone."""
+    """Return True if a rule belongs to a slice of that name, in any zone."""
     match = _TAG.fullmatch(rule.name)
     return bool(match and match[1] == _stem(name))
 
@@ -65,16 +65,16 @@ def check_ranges(ranges: Sequence[str], *, world: bool = False) -> tuple[str, ..
             "refusing to open port 22 to the whole world",
             why="CIS Google Cloud benchmark 3.6: SSH must not be reachable from every address",
             fix=Fix(
-                note="leave --source-range out: your own address, or give one with --allow-world"
+                note="leave out --source-range to allow your own address, or add --allow-world"
             ),
         )
     return checked
 
 
 def remove(provider: FirewallProvider, name: str) -> bool:
-    """Remove a rule of ours; return whether there was one.
+    """Remove one of our rules; return True if it existed.
 
-    Raises `BadInput` where the name is not one that tpukit gives to its rules.
+    Raises `BadInput` if the name does not start with our prefix.
     """
     if not name.startswith(PREFIX):
         raise BadInput(f"{name} is not a rule of tpukit's")
@@ -87,40 +87,40 @@ def remove(provider: FirewallProvider, name: str) -> bool:
     return True
 
 
-def missing(provider: FirewallProvider, found: Slice, source: str) -> str:
-    """Return which rule SSH from `source` to the slice lacks, or "" where one admits it."""
-    deciding = packet_filter.deciding(provider.list(), found, source)
+def missing(provider: FirewallProvider, slice_: Slice, source: str) -> str:
+    """Return "" if a rule admits SSH from `source` to the slice, else a message about the rule."""
+    deciding = packet_filter.deciding(provider.list(), slice_, source)
     if deciding and deciding.allowed:
         return ""
-    network = found.network or "default"
+    network = slice_.network or "default"
     if deciding:
         return f"firewall rule {deciding.name} of network {network} denies {SSH} from {source}"
-    tags = ", ".join(found.tags) or "(the slice has none)"
+    tags = ", ".join(slice_.tags) or "(the slice has none)"
     return f"no firewall rule of network {network} admits {SSH} from {source} to the tags {tags}"
 
 
 def close_command(rule: FirewallRule, project: str) -> Fix:
-    """Return the command that closes a rule; one that others made is only disabled."""
+    """Return the command that removes our rule, or disables another rule."""
     if is_ours(rule):
         return Fix.command("tpukit", "firewall", "remove", rule.name)
     update = ("gcloud", "compute", "firewall-rules", "update", rule.name, "--disabled")
     return Fix.command(*update, "--project", project, note="--no-disabled opens it again")
 
 
-def rule_name(found: Slice) -> str:
+def rule_name(slice_: Slice) -> str:
     """Return the name of a slice's rule, which is also its tag."""
-    return tag(found.project, found.zone, found.name)
+    return tag(slice_.project, slice_.zone, slice_.name)
 
 
-def purpose_name(found: Slice, purpose: str) -> str:
-    """Return the name of a slice's rule for something else than SSH, with the same digest."""
-    digest = _digest(rule_name(found))
-    stem = _stem(found.name)[: len(PREFIX) + 48 - len(purpose)].rstrip("-")
+def purpose_name(slice_: Slice, purpose: str) -> str:
+    """Return the name of a slice's rule for another purpose than SSH, with the same digest."""
+    digest = _digest(rule_name(slice_))
+    stem = _stem(slice_.name)[: len(PREFIX) + 48 - len(purpose)].rstrip("-")
     return f"{stem}-{purpose}-{digest}"
 
 
 def remove_all(provider: FirewallProvider, own: str) -> None:
-    """Remove the rules that were made for the slice with this tag, for SSH and other purposes."""
+    """Remove all rules that were made for the slice with this tag."""
     for rule in provider.list():
         if is_ours(rule) and _made_for(rule) == own:
             with suppress(NotFound):

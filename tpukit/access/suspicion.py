@@ -1,4 +1,4 @@
-"""Why nobody answers: the slice's health, or a firewall if packets may have been dropped."""
+"""Possible causes if workers do not answer: the slice's health, or a missing firewall rule."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from tpukit.clock import Deadline
 from tpukit.errors import AuthenticationFailed, Fix, TpukitError, TransportFailed, Unanswered
 from tpukit.models import Slice
 
-#: Seconds for which one look at the firewall rules serves all workers.
+#: Seconds for which one reading of the firewall rules serves all workers.
 _FRESH_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class Suspicion:
-    """A possible cause of the silence: a hint, beside the real error.
+    """A possible cause of the silence, shown with the real error.
 
-    `certain` if a firewall rule is missing that no policy of the network or organisation replaces.
+    `certain` is True if a firewall rule is missing and no policy of the network or organisation can
+    replace it.
     """
 
     why: str
@@ -29,16 +30,16 @@ class Suspicion:
 
 
 def may_be_filtered(error: TransportFailed, proxied: bool) -> bool:
-    """Return True if an error leaves open that packets were dropped.
+    """Return True if a firewall may have dropped packets.
 
-    Any answer, a reset too, shows that they arrive. Through a proxy nobody can tell.
+    Any answer, even a reset, shows that packets arrive. Through a proxy we cannot know.
     """
     through = proxied and not isinstance(error, AuthenticationFailed)
     return through or isinstance(error, Unanswered)
 
 
 class Suspicions:
-    """The causes that may silence the workers of a slice; one reading of rules serves them all."""
+    """Finds possible causes for the workers of one slice; they share one reading of the rules."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -47,10 +48,10 @@ class Suspicions:
         self._lock = threading.Lock()
 
     def of(self, slice_: Slice, address: str, deadline: Deadline, began: float) -> Suspicion | None:
-        """Return the slice's health and the rule that `address` lacks, as far as they are causes.
+        """Return the slice's bad health or the missing rule for `address` as a cause, or None.
 
-        Without an address no rule is. One reading serves for half a minute, and for every search
-        that `began` before it.
+        Without an address, rules are not checked. One reading serves for half a minute, and for
+        every search that `began` before it.
         """
         with self._lock:
             now = self._context.clock.monotonic()
@@ -61,15 +62,15 @@ class Suspicions:
         health = _health(slice_)
         if not health or not missing:
             return health or missing
-        first = missing if missing.certain else health  # the one to do something about
+        first = missing if missing.certain else health  # its fix comes first
         return Suspicion(f"{health.why}; {missing.why}", first.fix, first.certain)
 
 
 def _health(slice_: Slice) -> Suspicion | None:
     """Return the health of a slice as a possible cause of its silence; None if it is healthy.
 
-    Under UNHEALTHY_MAINTENANCE a READY slice was seen out of reach, and another at work: the health
-    proves neither (docs/reference/real-workers.md).
+    The health proves nothing: under UNHEALTHY_MAINTENANCE, one READY slice was out of reach and
+    another worked (docs/reference/real-workers.md).
     """
     if slice_.health in ("", "HEALTHY"):
         return None

@@ -100,7 +100,7 @@ def up(
     remove_lost(toolkit)
     if keep:
         return keep_slice(toolkit, _kept(context, sought, recipe, flags, capacity, firewall))
-    hint = f"Ctrl-C is safe: the slice {toolkit.costs}, and the same command continues"
+    hint = f"Ctrl-C is safe: the slice {toolkit.costs}, and the same command goes on"
     report = up.up(
         context,
         sought,

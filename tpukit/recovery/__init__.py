@@ -1,4 +1,4 @@
-"""Commands that outlive their slice: watched, and begun again on a slice that is made anew.
+"""Watch commands: if the slice of a command is lost, make it again and restart the command.
 
-What a slice is lives in `slices`, what runs on it in `work`; nothing here prints.
+Slices are handled in `slices`, programs on them in `work`. Nothing here prints.
 """

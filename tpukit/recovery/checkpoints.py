@@ -1,4 +1,4 @@
-"""Where a command keeps what it needs to go on: what is on a worker is lost with the slice."""
+"""A check that a command keeps its checkpoints in a bucket; files on workers die with the slice."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _BUCKET = "gs://"
 
 
 def warning(command: str, values: Iterable[str] = ()) -> str:
-    """Return what to say of a command that keeps its checkpoints on the worker, "" for others.
+    """Return a warning if a command seems to keep its checkpoints on the worker, else "".
 
-    That is told from its words, and from the values of its variables: a word that is named for
-    checkpoints or output and is no path in a bucket, or that none is in a bucket.
+    It does if a flag or variable named for checkpoints or output has no path in a bucket, or if
+    neither the command nor `values`, those of its variables, have such a path.
     """
     for name, value in _pairs(_words(command)):
         if _NAMED.match(name) and not value.startswith(_BUCKET):
-            return f"{name} {value} is on the worker and lost with the slice; gs://BUCKET/… stays"
+            return f"{name} {value} is lost with the slice; use a bucket: gs://BUCKET/…"
     if not any(_BUCKET in text for text in (command, *values)):
-        return "no gs:// path is in the command: what it saves on the worker is lost with the slice"
+        return "the command has no gs:// path: files that it saves are lost with the slice"
     return ""
 
 
@@ -34,7 +34,7 @@ def _words(command: str) -> list[str]:
 
 
 def _pairs(words: list[str]) -> Iterable[tuple[str, str]]:
-    """Yield the flags and variables that have a value: `--name value`, `--name=value`, `A=b`."""
+    """Yield flags and variables with their values: `--name value`, `--name=value`, `A=b`."""
     for word, after in zip(words, [*words[1:], ""], strict=True):
         name, equals, value = word.partition("=")
         if equals and value:

@@ -1,7 +1,7 @@
-"""What a watch is to do and what became of it, in a file that a kill at any moment leaves whole.
+"""The file of a watch: its task and its history. A kill at any moment leaves the file intact.
 
-The cloud says what there is; the file says what was meant. It is written before whatever it is
-about: a slice that is deleted can be made again from it.
+The cloud knows the state of the slice; the file knows the intention. Each step is written before it
+is taken, so that a deleted slice can be made again from the file.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from tpukit.paths import exclusively, private_directory, recall_json, replace_fi
 from tpukit.slices import lifetime, naming
 from tpukit.text import shown_path
 
-#: The states of a watch that is to go on: at work, and with its slice lost.
+#: The states of an open watch: its slice exists, or its slice is lost.
 WATCHING, RECOVERING = "watching", "recovering"
-#: That of one which is over.
+#: The state of a watch that is over.
 ENDED = "ended"
 
 
 @dataclass(frozen=True)
 class Event(Documented):
-    """What happened and when, in seconds since the epoch."""
+    """An event and its time, in seconds since the epoch."""
 
     event: str
     detail: str = ""
@@ -41,23 +41,23 @@ class Event(Documented):
 
 @dataclass(frozen=True)
 class WatchSpec:
-    """All that is needed to make the slice again and to begin the command on it.
+    """Everything needed to make the slice again and to start the command on it.
 
-    The request has no label of a call yet. Variables are words as they were typed and the name of
-    a file: values that come from the environment are in neither.
+    The request has no labels of a single create. Variables are stored as typed, and their file by
+    its name, so that values from the environment are not stored.
     """
 
     request: SliceRequest
     run_id: str = ""
-    command: str = ""  #: empty where the slice alone is kept
-    zones: tuple[str, ...] = ()  #: where else it may be made
-    queued_resource: str = ""  #: that the slice came from
+    command: str = ""  #: empty if only the slice is kept
+    zones: tuple[str, ...] = ()  #: further zones to make it in
+    queued_resource: str = ""  #: the slice's queued resource
     recipe: str = ""
-    activate: str = ""  #: the recipe whose programs the command finds first
-    requirements: str = ""  #: a file here, by its full path
+    activate: str = ""  #: the recipe whose environment the command uses
+    requirements: str = ""  #: the full path of a local file
     indexes: tuple[str, ...] = ()
     editable: str = ""
-    push: str = ""  #: a folder here, by its full path
+    push: str = ""  #: the full path of a local folder
     push_to: str = ""
     workdir: str = ""  #: a folder on the workers
     variables: tuple[str, ...] = ()
@@ -75,20 +75,20 @@ class WatchSpec:
 
     @property
     def begun(self) -> tuple[str, str]:
-        """The events that say that the command runs: it was started, or found."""
+        """The events for a running command: it was started, or it already ran."""
         return f"run {self.run_id} started", f"run {self.run_id} found"
 
 
 @dataclass(frozen=True)
 class Watch:
-    """A watch as its file has it.
+    """The content of a watch's file.
 
-    `zone` is where the slice is, or was when it was lost, and `id` the API's id of that very slice.
+    `zone` is the slice's zone, or its last zone; `id` is the API's id of that slice.
     """
 
     spec: WatchSpec
     state: str = WATCHING
-    stopped: bool = False  #: whether somebody has ended it
+    stopped: bool = False  #: True after `tpukit watch --stop` or SIGTERM
     zone: str = ""
     id: str = ""
     recoveries: int = 0
@@ -101,11 +101,11 @@ class Watch:
 
     @property
     def open(self) -> bool:
-        """Whether it is to be taken up where nobody is at it."""
+        """True if the watch can be resumed."""
         return self.state != ENDED and not self.stopped
 
     def document(self) -> dict[str, Any]:
-        """Return the public JSON value; without variables and metadata, which may be secret."""
+        """Return the public JSON value, without variables and metadata, which may be secret."""
         spec, request = self.spec, self.spec.request
         return {
             "name": self.name,
@@ -116,41 +116,41 @@ class Watch:
             "command": spec.command,
             "recoveries": self.recoveries,
             "status": self.status,
-            "history": [each.document() for each in self.history],
+            "history": [event.document() for event in self.history],
         }
 
 
 class NotWritten(TpukitError):
-    """The file of a watch cannot be written now."""
+    """The file of a watch could not be written."""
 
 
 @dataclass(frozen=True)
 class WatchFile:
-    """The file of one watch. Only who `holds` it writes."""
+    """The file of one watch. Only a process that has it `held` may write it."""
 
     path: Path
 
     def load(self) -> Watch | None:
-        """Return the watch, or None if there is none that can be read."""
+        """Return the watch, or None if the file is missing or unreadable."""
         try:
             return _watch(recall_json(self.path))
         except (KeyError, TypeError, ValueError):
             return None
 
     def save(self, watch: Watch) -> None:
-        """Write it, onto the disk itself; raise `NotWritten` where that cannot be done."""
+        """Write the watch and flush it to the disk; raise `NotWritten` if that fails."""
         try:
             private_directory(self.path.parent)
             replace_file(self.path, json.dumps(asdict(watch)), durable=True)
         except OSError as error:
             raise NotWritten(
-                f"cannot write {shown_path(self.path)}, without which nothing is begun",
+                f"cannot write {shown_path(self.path)}, which every step needs",
                 reason=error.strerror or "",
             ) from error
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Run the block as the one process that watches; raise `NameTaken` if another one does."""
+        """Hold the watch during the block; raise `NameTaken` if another process holds it."""
         private_directory(self.path.parent)
         with ExitStack() as stack:
             try:
@@ -158,14 +158,14 @@ class WatchFile:
             except BlockingIOError:
                 name, process = self.path.name.partition(".")[0], self.process() or "unknown"
                 raise NameTaken(
-                    f"slice {name} is being watched already, by process {process}",
+                    f"slice {name} is already watched by process {process}",
                     fix=Fix.command("tpukit", "watch", name, "--stop", note="ends that watch"),
                 ) from None
             self._lock.write_text(str(os.getpid()))
             yield
 
     def process(self) -> int | None:
-        """Return the number of the process that is at it, or None where there is none."""
+        """Return the id of the process that holds the watch (0 if unknown), or None."""
         try:
             with self._lock.open("rb") as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -179,7 +179,7 @@ class WatchFile:
 
     @property
     def log(self) -> Path:
-        """What a detached watch has said."""
+        """The log of a detached watch."""
         return self.path.with_suffix(".log")
 
     @property
@@ -189,16 +189,16 @@ class WatchFile:
 
 @dataclass(frozen=True)
 class WatchFiles:
-    """The watches of one project of one API on this machine."""
+    """The files of this machine's watches, for one project of one API."""
 
     folder: Path
     endpoint: str
     project: str
 
     def of(self, zone: str, name: str) -> WatchFile:
-        """Return the file of the watch of a slice, which may be there already.
+        """Return the file for the watch of a slice; it may already exist.
 
-        A watch keeps its file when its slice is made again in another zone.
+        A watch keeps its file if its slice is made again in another zone.
         """
         for file, _ in self.named(name, zone):
             return file
@@ -208,7 +208,7 @@ class WatchFiles:
         return WatchFile(next(path for path in paths if path not in taken))
 
     def named(self, name: str, zone: str = "") -> list[tuple[WatchFile, Watch]]:
-        """Return the watches of slices of that name that may be in a zone by now, or in any."""
+        """Return the watches of slices of that name that are or may be made in a zone ("": any)."""
         return [
             (file, watch)
             for file, watch in self.all()
@@ -217,9 +217,9 @@ class WatchFiles:
         ]
 
     def all(self) -> list[tuple[WatchFile, Watch]]:
-        """Return every watch that can be read, by the names of their slices."""
-        files = [WatchFile(each) for each in sorted(self.folder.glob(f"*.{self._place}.json"))]
-        return [(each, watch) for each in files if (watch := each.load())]
+        """Return every readable watch with its file, sorted by the files' names."""
+        files = [WatchFile(path) for path in sorted(self.folder.glob(f"*.{self._place}.json"))]
+        return [(file, watch) for file in files if (watch := file.load())]
 
     @property
     def _place(self) -> str:
@@ -228,38 +228,38 @@ class WatchFiles:
 
 @dataclass
 class Record:
-    """The watch at hand and its file, which is written at every change."""
+    """The current watch and its file, which is written at every change."""
 
     file: WatchFile
     watch: Watch
     now: Callable[[], float]  #: the seconds since the epoch
 
     def note(self, event: str, detail: str = "", **changes: Any) -> None:
-        """Change the watch and add to its history; raise `NotWritten` where that is not written."""
+        """Change the watch and add to its history; raise `NotWritten` if writing fails."""
         happened = Event(event, detail, round(self.now(), 3))
         self.change(history=(*self.watch.history, happened), **changes)
 
     def change(self, **changes: Any) -> None:
-        """Change the watch; raise `NotWritten` if that cannot be written."""
+        """Change the watch; raise `NotWritten` if writing fails."""
         watch = replace(self.watch, **changes)
         self.file.save(watch)
         self.watch = watch
 
 
 def request_of(slice_: Slice) -> SliceRequest:
-    """Return the request that makes such a slice again.
+    """Return the request that makes an equal slice.
 
-    It lacks the labels of one create and the tag of the slice's rule. It keeps the slice's end: the
-    next one has no more time.
+    It lacks the labels of a single create and the tag of the slice's rule. It keeps the slice's
+    end, so the next slice gets no additional time.
     """
     once = (naming.NONCE, naming.SEARCH, lifetime.CREATED, CAPACITY)
     labels = {key: value for key, value in slice_.labels.items() if key not in once}
-    tags = tuple(each for each in slice_.tags if each != ssh_rule.rule_name(slice_))
+    tags = tuple(tag for tag in slice_.tags if tag != ssh_rule.rule_name(slice_))
     return replace(slice_.request, labels=labels, tags=tags)
 
 
 def refreshed(request: SliceRequest, slice_: Slice) -> SliceRequest:
-    """Return the request with the labels, tags, metadata and data disks that the slice has now."""
+    """Return the request with the slice's current labels, tags, metadata and data disks."""
     if slice_.unreadable:
         return request
     now = request_of(slice_)
@@ -269,9 +269,9 @@ def refreshed(request: SliceRequest, slice_: Slice) -> SliceRequest:
 
 def _watch(document: Mapping[str, Any]) -> Watch:
     spec, request = document["spec"], document["spec"]["request"]
-    disks = tuple(DataDisk(**each) for each in request["data_disks"])
+    disks = tuple(DataDisk(**disk) for disk in request["data_disks"])
     made = SliceRequest(**{**_tuples(request), "data_disks": disks})
-    history = tuple(Event(**each) for each in document["history"])
+    history = tuple(Event(**event) for event in document["history"])
     whole = WatchSpec(**{**_tuples(spec), "request": made})
     return Watch(**{**_tuples(document), "spec": whole, "history": history})
 

@@ -1,7 +1,7 @@
-"""The loop of a watch: looks at the slice, makes it again and begins the command on it again.
+"""The loop of a watch: read the slice, make it again if it is lost, and restart the command.
 
-Each step is noted in the watch's file before it is taken, and begins with a look: after a kill at
-any moment the same loop finds out from the cloud and the workers what is there.
+Each step is written to the watch's file before it is taken, and begins by reading the state of the
+cloud and the workers. So after a kill at any moment, the same loop continues.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ from tpukit.slices.capacity import Search
 from tpukit.slices.ensure import check_owner
 from tpukit.slices.last_seen import LastSeen, passing
 
-#: Seconds between two looks at a slice at rest, at most.
+#: The most seconds between two reads of a slice at rest.
 LOOK_SECONDS = 15.0
-#: Seconds for which a slice is looked at after its command has failed: what is taken away ends its
-#: programs before the API says so.
+#: Seconds to read the slice after its command has failed: a preemption ends programs before the API
+#: shows it.
 SETTLE_SECONDS = 30.0
-#: Seconds that the end of a slice may take until it is verified.
+#: Seconds for a verified deletion.
 END_SECONDS = 1200.0
-#: Seconds for which an API that has accepted us may refuse us: a login is renewed, a role set anew.
+#: Seconds for which an API that has accepted us may refuse us, for example until a new login.
 REFUSED_SECONDS = 600.0
-#: Failures in a row to begin the command on a slice that is there.
+#: Failed starts of the command in a row before the watch gives up.
 _TRIES = 3
 
-#: From which a slice does not come back. A slice of a queued resource is suspended where that is.
+#: Final conditions. A slice is suspended if its queued resource is.
 LOST = frozenset({"preempted", "terminated", "vanished", "suspended"})
-#: What somebody has asked for, or a moment that passes by itself.
+#: Conditions that somebody has requested, or that pass by themselves.
 MAINTENANCE, READY, COMING = "maintenance", "ready", "coming"
 STOPPED, DELETING = "stopped", "being deleted"
 
@@ -74,18 +74,18 @@ _WORDS = {
     "STOPPING": STOPPED,
     "DELETING": DELETING,
 }
-#: The states of a queued resource that has lost its slices, or is losing them: Cloud TPU API
-#: reference, `QueuedResourceState`.
+#: States of a queued resource that has lost or is losing its slices: Cloud TPU API reference,
+#: `QueuedResourceState`.
 _SUSPENDED = ("SUSPENDED", "SUSPENDING")
 
 
 class _Again(Exception):
-    """A step cannot be taken now, for a cause that passes by itself; nothing depends on it."""
+    """A step failed for a cause that passes by itself; the loop repeats it."""
 
 
 @dataclass
 class Watcher:
-    """One watch, from where its file says that it is."""
+    """Runs one watch, continuing from the state in its file."""
 
     cleanup: Cleanup
     record: Record
@@ -95,20 +95,20 @@ class Watcher:
     say: Callable[[str], None]
     began: bool = field(default=False, init=False)
     failures: int = field(default=0, init=False)
-    created: str = field(default="", init=False)  #: of the slice that was seen last
+    created: str = field(default="", init=False)  #: of the last seen slice
     settling: Deadline | None = field(default=None, init=False)
     maintenance: bool = field(default=False, init=False)
-    trouble: str = field(default="", init=False)  #: that was told last, and may pass
+    trouble: str = field(default="", init=False)  #: the last shown trouble
     refused: Deadline | None = field(default=None, init=False)  #: until when refusals may pass
 
     def watch(self) -> int:
-        """Return the exit status of the command once it has ended.
+        """Return the exit status of the command when it has ended.
 
         Raises:
-            SliceLost: it was lost too often, or its lifetime is over.
-            TpukitError: somebody stops or deletes the slice; it cannot be made again; the command
-                cannot be begun.
-            Interrupted, Terminated: the slice and the command go on; each says how to take it up.
+            SliceLost: the slice was lost too often, or its lifetime is over.
+            TpukitError: somebody stopped or deleted the slice, or the slice or the command cannot
+                be started again.
+            Interrupted, Terminated: the slice and the command go on; the error says how to resume.
         """
         watch = self._watch
         state = "unknown" if watch.state == WATCHING else ""
@@ -146,7 +146,7 @@ class Watcher:
                 self._wait_out(refusal)
 
     def _finish(self, status: int) -> None:
-        """Note how the command ended, and end the slice if that was asked for."""
+        """Record the exit status, and delete the slice if that was requested."""
         ends = self._spec.delete_when_done and status == 0
         if self._watch.status is None:
             state = WATCHING if ends else ENDED
@@ -158,7 +158,7 @@ class Watcher:
             self._end_slice(None, for_good=True, state=ENDED)
 
     def _wait_out(self, refusal: TpukitError) -> None:
-        """Wait after a refusal; raise it if it lasts, or if the API has never accepted us."""
+        """Wait after a refusal; raise it if it lasts too long, or if the API never accepted us."""
         if not (self.seen.looked and self._watch.id):
             raise refusal
         self.refused = self.refused or Deadline.after(self.clock, REFUSED_SECONDS)
@@ -167,37 +167,37 @@ class Watcher:
         self._wait_on(refusal)
 
     def _wait_on(self, cause: TpukitError) -> None:
-        """Say once what stands in the way, and wait: neither an outage nor a full disk ends it."""
+        """Show the cause once, and wait; an outage or a full disk does not end the watch."""
         if cause.summary() != self.trouble:
             self.trouble = cause.summary()
             self.say(f"{self.trouble}; trying again")
         self.clock.sleep(LOOK_SECONDS)
 
     def _until_recovered(self) -> int | None:
-        """Look until the command has ended, and return its status; None after a step to recover."""
+        """Return the command's status when it has ended, or None after a step of recovery."""
         if self._watch.status is not None:
             return self._watch.status
-        for found in self._looks():
-            if found and not self.seen.id:
-                self._take(found)
-            if found and self._watch.state == WATCHING:
-                self._refresh(found)
-            now = condition(found, self._queued_state(found))
-            self.created = found.created if found else self.created
+        for slice_ in self._looks():
+            if slice_ and not self.seen.id:
+                self._take(slice_)
+            if slice_ and self._watch.state == WATCHING:
+                self._refresh(slice_)
+            now = condition(slice_, self._queued_state(slice_))
+            self.created = slice_.created if slice_ else self.created
             if now == "vanished" and self._was_deleted():
                 now, self.seen.state = DELETING, ""
             if now in LOST and self._watch.state == WATCHING:
-                self._lose(now, found)
+                self._lose(now, slice_)
             if self._watch.state == RECOVERING:
-                self._recover(now, found)
+                self._recover(now, slice_)
                 return None
             if now in (STOPPED, DELETING):
                 raise self._ended_by_others(now)
-            self._tell_maintenance(now, found)
-            if found is None or now == COMING:
+            self._tell_maintenance(now, slice_)
+            if slice_ is None or now == COMING:
                 continue
             if not self.began:
-                self._begin(found)
+                self._begin(slice_)
             self.refused = None if self.began else self.refused
             ended = self.work.ended() if self.began else None
             if ended is None:
@@ -216,37 +216,37 @@ class Watcher:
         looks = self.seen.looks(self.provider, never, self.say, most=LOOK_SECONDS)
         while True:
             with _outlasted():
-                found = next(looks)
-            yield found
+                slice_ = next(looks)
+            yield slice_
 
-    def _refresh(self, found: Slice) -> None:
-        """Ask for the next slice as this one is now: its end may have been put off."""
-        request = refreshed(self._spec.request, found)
+    def _refresh(self, slice_: Slice) -> None:
+        """Update the request from the slice, which may have been extended or changed."""
+        request = refreshed(self._spec.request, slice_)
         if request != self._spec.request:
             with _outlasted(NotWritten):
                 self.record.change(spec=replace(self._spec, request=request))
 
-    def _take(self, found: Slice) -> None:
-        """Watch this slice from now on, and no other of its name; raise `NameTaken` for others'."""
+    def _take(self, slice_: Slice) -> None:
+        """Watch this slice and no other of its name; raise `NameTaken` if it is not ours."""
         try:
-            check_owner(found, self.owner)
+            check_owner(slice_, self.owner)
         except NameTaken:
             self.seen.state = ""
             raise
-        self.seen.id = found.id
-        self.record.watch = replace(self._watch, id=found.id)
+        self.seen.id = slice_.id
+        self.record.watch = replace(self._watch, id=slice_.id)
 
-    def _queued_state(self, found: Slice | None) -> str:
-        """Return the state of the queued resource where that may say why the slice is gone."""
+    def _queued_state(self, slice_: Slice | None) -> str:
+        """Return the state of a lost slice's queued resource, or ""."""
         queued = self._spec.queued_resource
-        if not queued or condition(found) not in (*LOST, DELETING):
+        if not queued or condition(slice_) not in (*LOST, DELETING):
             return ""
         with _outlasted(), suppress(NotFound):
             return self.provider.get_queued(self._watch.zone, queued).state
         return ""
 
     def _was_deleted(self) -> bool:
-        """Tell whether somebody has deleted the slice that is gone: an operation of it is left."""
+        """Return True if the API has an operation by which somebody deleted the slice."""
         if not self.created or self._watch.state == RECOVERING:
             return False
         zone, name = self._watch.zone, self._watch.name
@@ -254,14 +254,14 @@ class Watcher:
             return bool(self.provider.operations(zone, name, "delete", self.created))
         return False
 
-    def _begin(self, found: Slice) -> None:
-        """Begin the command. What may pass is tried again."""
+    def _begin(self, slice_: Slice) -> None:
+        """Start the command, or follow it if it runs; a failure is tried again up to `_TRIES`."""
         try:
             with _outlasted():
-                request = replace(self._request(found.zone), provisioning=found.provisioning)
-                how = self.work.begin(found, request)
+                request = replace(self._request(slice_.zone), provisioning=slice_.provisioning)
+                how = self.work.begin(slice_, request)
         except SliceLost as lost:
-            self.say(lost.summary())  # the next look tells what has become of it
+            self.say(lost.summary())  # the next read shows its state
             return
         except (TransportFailed, DeadlinePassed, VerificationFailed) as error:
             self.failures += 1
@@ -270,58 +270,59 @@ class Watcher:
             self.say(f"{error.summary()}; trying again")
             return
         self.began, self.failures, self.settling = True, 0, None
-        self._note(how, found.zone)
+        self._note(how, slice_.zone)
 
     def _settled(self, ended: Ended) -> bool:
-        """Tell whether a command that failed was given the time in which its loss would show."""
+        """Return True if `SETTLE_SECONDS` have passed since the command failed."""
         if self.settling is None:
             how = ended.why or f"the command ended with status {ended.status}"
-            self.say(f"{how}; looking whether the slice is lost")
+            self.say(f"{how}; checking if the slice is lost")
             self.settling = Deadline.after(self.clock, SETTLE_SECONDS)
         return self.settling.passed()
 
-    def _tell_maintenance(self, now: str, found: Slice | None) -> None:
+    def _tell_maintenance(self, now: str, slice_: Slice | None) -> None:
         under = now == MAINTENANCE
-        if found and under != self.maintenance:
+        if slice_ and under != self.maintenance:
             self.maintenance = under
             word = "UNHEALTHY_MAINTENANCE: it may restart or be lost" if under else "healthy again"
-            self._note(word, found.health_description)
+            self._note(word, slice_.health_description)
 
-    def _lose(self, what: str, found: Slice | None) -> None:
-        """Note a loss, before anything is done about it."""
+    def _lose(self, what: str, slice_: Slice | None) -> None:
+        """Record a loss before any step of recovery."""
         self.work.leave()
         self.began, self.maintenance, self.settling = False, False, None
-        detail = found.state if found else "the API answers that there is no such slice"
-        self.seen.state = found.state if found else ""
+        detail = slice_.state if slice_ else "the API has no such slice"
+        self.seen.state = slice_.state if slice_ else ""
         self._count(what, f"{detail} in {self._watch.zone}", state=RECOVERING)
 
     def _count(self, what: str, detail: str, **changes: object) -> None:
-        """Note what another attempt is needed for; raise `SliceLost` where it is one too many."""
+        """Record the reason for another recovery; raise `SliceLost` if there were too many."""
         watch = self._watch
         if watch.recoveries >= watch.spec.recoveries:
             self._note(f"{what}, and given up", detail, state=ENDED)
             raise SliceLost(
                 f"slice {watch.name} is given up: {what}",
                 reason=detail,
-                why=f"it was recovered {watch.recoveries} times, as often as it might be",
+                why=f"it was recovered {watch.recoveries} times, the limit of --recoveries",
             )
         self._note(what, detail, recoveries=watch.recoveries + 1, **changes)
 
-    def _recover(self, now: str, found: Slice | None) -> None:
-        """Take the next step to a slice that is there again."""
+    def _recover(self, now: str, slice_: Slice | None) -> None:
+        """Delete the lost slice if it still exists, and make it again."""
         if now == STOPPED:
             raise self._ended_by_others(now)
         if now in LOST or now == DELETING:
             over = self._seconds_left() <= 0
-            self._end_slice(found, for_good=over)
+            self._end_slice(slice_, for_good=over)
             if over:
                 raise self._expired()
         self._make()
 
     def _seconds_left(self) -> float:
-        """Return the seconds until the slice's end, by the API's clock.
+        """Return the seconds until the slice's end, by the API's clock; infinite without an end.
 
-        Its time begins when it is made: until then its request has the moment that it was made at.
+        If the request still has its time of creation, no slice was made yet, and its time has not
+        begun.
         """
         labels = self._spec.request.labels
         end = lifetime.seconds_of(labels.get(lifetime.EXPIRES, ""))
@@ -331,37 +332,37 @@ class Watcher:
         self._note("its lifetime is over", state=ENDED)
         return SliceLost(f"slice {self._watch.name} is not made again: its lifetime is over")
 
-    def _end_slice(self, found: Slice | None, *, for_good: bool, **changes: object) -> None:
-        """Return once the slice and its queued resource are gone, and `for_good` its rules too."""
+    def _end_slice(self, slice_: Slice | None, *, for_good: bool, **changes: object) -> None:
+        """Delete the slice and its queued resource, and `for_good` its rules too."""
         watch, spec = self._watch, self._spec
-        if not (found or watch.id):
-            return  # a slice of that name is not known to be ours
+        if not (slice_ or watch.id):
+            return  # we know of no slice of ours
         expected = spec.request.expected
-        last = found or replace(expected, zone=watch.zone, id=watch.id, created=self.created)
+        last = slice_ or replace(expected, zone=watch.zone, id=watch.id, created=self.created)
         tags = (ssh_rule.rule_name(last),) if for_good else ()
         last = replace(last, queued_resource=spec.queued_resource, tags=tags)
         with _outlasted(DeadlinePassed):
             self.cleanup.end(last, Deadline.after(self.clock, END_SECONDS))
         self.seen.state = ""
-        if found or spec.queued_resource or changes:
+        if slice_ or spec.queued_resource or changes:
             self._note("deleted", watch.zone, spec=replace(spec, queued_resource=""), **changes)
 
     def _make(self) -> None:
-        """Make the slice where it was, then elsewhere, until there is room or its time is over."""
+        """Make the slice in its zone or another, until there is capacity or its time is over."""
         places = dict.fromkeys([self._watch.zone, *self._spec.places])
         self._note("making it again", ", ".join(places))
         asking = Deadline.after(self.clock, min(self._spec.max_wait, self._seconds_left()))
         requests = [self._request(zone, **{naming.SEARCH: "1"}) for zone in places]
         try:
-            found = self.work.make(Search(requests, asking, apart=True))
+            slice_ = self.work.make(Search(requests, asking, apart=True))
         except SliceLost as lost:
-            raise _Again(lost) from lost  # the next look tells; the making goes on from there
+            raise _Again(lost) from lost  # the next read shows its state
         except TpukitError as error:
             if self._seconds_left() > 0:
                 raise
             raise self._expired() from error
-        self.seen.zone, self.seen.state, self.seen.id = found.zone, found.state, found.id
-        self._note("made again", found.zone, state=WATCHING, zone=found.zone, id=found.id)
+        self.seen.zone, self.seen.state, self.seen.id = slice_.zone, slice_.state, slice_.id
+        self._note("made again", slice_.zone, state=WATCHING, zone=slice_.zone, id=slice_.id)
 
     def _request(self, zone: str, **labels: str) -> SliceRequest:
         request = self._spec.request
@@ -378,7 +379,7 @@ class Watcher:
         self.say(f"{event} ({detail})" if detail else event)
 
     def _ended_by_others(self, now: str) -> TpukitError:
-        """Return the error for an end that the slice's guard or somebody wanted: it is left so."""
+        """End the watch of a slice that its guard or somebody has stopped or deleted."""
         self.began = False
         idle = self._spec.request.labels.get(lifetime.IDLE, "") if now == DELETING else ""
         if now == DELETING and self._seconds_left() <= 0:
@@ -391,13 +392,13 @@ class Watcher:
             return SliceLost(f"slice {self._watch.name} is {now}", why=guard)
         start = Fix.command("tpukit", "start", self._watch.name, "--zone", self._watch.zone)
         return TpukitError(
-            f"slice {self._watch.name} is {now}, and not by this watch",
-            why="somebody, or a watch on another machine, has asked for that: this watch is over",
+            f"slice {self._watch.name} is {now}, but not by this watch",
+            why="somebody, or a watch on another machine, requested it; this watch has ended",
             fix=start if now == STOPPED else None,
         )
 
     def _left(self, error: TpukitError) -> TpukitError:
-        """Say in what ends the watch early what exists, and how it is taken up."""
+        """Add to an error what exists and how to resume the watch; record its end."""
         watch, spec = self._watch, self._spec
         interrupted = isinstance(error, (Interrupted, Terminated))
         unseen = interrupted and not self.seen.state and not self.seen.looked
@@ -409,12 +410,12 @@ class Watcher:
             error.exists += (f"run {spec.run_id} of slice {watch.name} goes on",)
         if watch.open:
             kind = "interrupted" if interrupted else "failed"
-            with suppress(NotWritten):  # what ends it is what is told
+            with suppress(NotWritten):  # the first error is more important
                 self.record.note(kind, error.summary(), stopped=isinstance(error, Terminated))
             again = ("tpukit", "watch", watch.name)
             own = error.fix if kind == "failed" and error.fix and error.fix.arguments else None
-            error.fix = own or Fix.command(*again, note="takes the watch up again")
-            if isinstance(error, NameTaken):  # it would end the same way
+            error.fix = own or Fix.command(*again, note="resumes the watch")
+            if isinstance(error, NameTaken):  # resuming would fail again
                 error.fix = Fix.command(*again, "--stop", note="ends the watch")
             known = self.seen.state or unseen
             error.otherwise = self.seen.delete_command() if known else None
@@ -423,7 +424,7 @@ class Watcher:
 
 @contextmanager
 def _outlasted(*kinds: type[TpukitError]) -> Iterator[None]:
-    """Raise `_Again` for what passes by itself: an outage of the API, and errors of these kinds."""
+    """Raise `_Again` for an outage of the API and for errors of these kinds."""
     try:
         yield
     except TpukitError as error:
@@ -432,17 +433,17 @@ def _outlasted(*kinds: type[TpukitError]) -> Iterator[None]:
         raise
 
 
-def condition(found: Slice | None, queued_state: str = "") -> str:
-    """Return one word: one of `LOST`, or one of the constants above.
+def condition(slice_: Slice | None, queued_state: str = "") -> str:
+    """Return the condition of a slice: one of `LOST`, or one of the constants above.
 
-    None is a slice that the API has answered there is not; `queued_state` is the state of the
-    queued resource that it came from, where it did.
+    `slice_` is None if the API says that it does not exist. `queued_state` is the state of its
+    queued resource, if it has one.
     """
-    word = "vanished" if found is None else _WORDS.get(found.state, "")
+    word = "vanished" if slice_ is None else _WORDS.get(slice_.state, "")
     if word and queued_state in _SUSPENDED:
         return "suspended"
-    if word or found is None:
+    if word or slice_ is None:
         return word
-    if not found.ready:
+    if not slice_.ready:
         return COMING
-    return MAINTENANCE if found.health == "UNHEALTHY_MAINTENANCE" else READY
+    return MAINTENANCE if slice_.health == "UNHEALTHY_MAINTENANCE" else READY

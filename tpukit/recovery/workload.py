@@ -1,4 +1,4 @@
-"""What a watch does on slices and their workers: makes, provisions, pushes, begins, follows."""
+"""The work of a watch on slices: make, provision, push, start the command, follow its log."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from tpukit.work import pushes, runs
 from tpukit.work.guard import install_guard, wants_guard
 from tpukit.work.worktree import read_tree
 
-#: Seconds that a slice may take to be READY once there is room.
+#: Seconds for a slice to be READY when there is capacity.
 READY_SECONDS = 1200.0
-#: Seconds for reaching the workers of a slice that is READY, and for the whole of provisioning it.
+#: Seconds to reach the workers of a READY slice, and to provision it.
 CONNECT_SECONDS, UP_SECONDS = 300.0, 3600.0
-#: Seconds for which workers that are out of reach are tried before the API is believed alone.
+#: Seconds to try unreachable workers before the follower starts again.
 PATIENCE_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How the command ended: the highest of all workers' statuses, or that its processes are gone.
+    """The end of the command: the highest status of all workers.
 
-    `status` is None where a worker has restarted under it, `why` says so.
+    If its processes have vanished, `status` is None and `why` has the reason.
     """
 
     status: int | None
@@ -51,11 +51,10 @@ class Ended:
 
 @dataclass
 class Workload:
-    """What is done on slices and their workers; every method raises `TpukitError`.
+    """The work on slices and their workers; every method raises `TpukitError`.
 
-    `environment` are the command's shell lines, and `setup` what its workers are provisioned with;
-    both are read anew for each beginning. `output` gets the workers whose log is shown and returns
-    what takes it.
+    `environment` returns the command's shell lines, and `setup` the recipe and requirements for its
+    workers; both are called for each start. `output` returns the callback for the workers' log.
     """
 
     context: Context
@@ -70,7 +69,7 @@ class Workload:
     _follower: _Follower | None = field(default=None, init=False)
 
     def make(self, search: Search) -> Slice:
-        """Make sure of one slice that is READY and lets us in, where there is room; return it."""
+        """Obtain a READY slice that lets us in, and return it."""
         waits = search.asking.remaining() if search.asking else 0.0
         deadline = Deadline.after(self.context.clock, waits + READY_SECONDS)
         context = self.context.within(deadline)
@@ -83,47 +82,47 @@ class Workload:
         )
         return wait_reachable(context, made).slice
 
-    def begin(self, found: Slice, request: SliceRequest) -> str:
-        """Make sure that the command runs on the slice, once, and follow it; return the event.
+    def begin(self, slice_: Slice, request: SliceRequest) -> str:
+        """Start the command unless it already runs, and follow it; return the event.
 
-        If nothing of it is there, the slice is provisioned and pushed to before. Raises `NameTaken`
-        if another run is there.
+        Before a start, the slice is provisioned and the folder pushed. Raises `NameTaken` if
+        another run uses the slice.
         """
         if not self.spec.command:
             self._prepare(request)
             return "ready"
-        workers = self._workers(found)
+        workers = self._workers(slice_)
         states = [run for own in values(runs.states(workers, self.context.clock)) for run in own]
-        ours = [each for each in states if each.run == self.spec.run_id]
-        whole = len(ours) == len(workers) and not any(each.state == "lost" for each in ours)
+        ours = [state for state in states if state.run == self.spec.run_id]
+        whole = len(ours) == len(workers) and not any(state.state == "lost" for state in ours)
         if not whole:
-            self._check_alone([each.run for each in states if each.state == "running"])
+            self._check_alone([state.run for state in states if state.state == "running"])
             if ours:
                 self._clear(workers)
-            self._start(found, request)
+            self._start(slice_, request)
         clock = self.context.clock
         self._follower = _Follower(clock, workers, self.spec.run_id, self.output, self.say)
         return self.spec.begun[whole]
 
     def ended(self) -> Ended | None:
-        """Return how the command ended, or None while it runs, or nobody can say."""
+        """Return the end of the command, or None while it runs or its state is unknown."""
         return self._follower.ended() if self._follower else None
 
     def leave(self) -> None:
-        """Follow the command no longer: its slice is lost."""
+        """Stop following the command, because its slice is lost."""
         if self._follower:
             self._follower.left.set()
         self._follower = None
         self.context.hints.forget(self.spec.request.name)
 
-    def _workers(self, found: Slice) -> list[RemoteWorker]:
+    def _workers(self, slice_: Slice) -> list[RemoteWorker]:
         limit = Deadline.after(self.context.clock, CONNECT_SECONDS)
         return slice_workers.workers(
-            self.context, [found], "all", limit, CONNECT_SECONDS, on_wait=self.say
+            self.context, [slice_], "all", limit, CONNECT_SECONDS, on_wait=self.say
         )
 
     def _prepare(self, request: SliceRequest) -> None:
-        """Provision the slice and let it compute, where a recipe was asked for."""
+        """Provision and test the slice if there is a recipe."""
         recipe, requirements = self.setup()
         if recipe is None:
             return
@@ -139,12 +138,12 @@ class Workload:
                 progress=progress,
             )
 
-    def _start(self, found: Slice, request: SliceRequest) -> None:
+    def _start(self, slice_: Slice, request: SliceRequest) -> None:
         self._prepare(request)
-        workers = self._workers(found)
-        if not self.spec.recipe and wants_guard(found):
+        workers = self._workers(slice_)
+        if not self.spec.recipe and wants_guard(slice_):
             limit = Deadline.after(self.context.clock, CONNECT_SECONDS)
-            self.say(install_guard(workers[0], found, self.endpoint, deadline=limit).summary)
+            self.say(install_guard(workers[0], slice_, self.endpoint, deadline=limit).summary)
         if self.spec.push:
             tree, target = read_tree(Path(self.spec.push)), pushes.target_path(self.spec.push_to)
             with self.transfer() as context:
@@ -156,14 +155,14 @@ class Workload:
         name = self.spec.request.name
         for run in (run for run in running if run != self.spec.run_id):
             raise NameTaken(
-                f"run {run} is on slice {name} already",
-                why="two runs at once disturb each other, and use the devices of one",
+                f"run {run} is already on slice {name}",
+                why="two runs would use the same devices",
                 fix=Fix.command("tpukit", "kill", name, run),
-                otherwise=Fix(note=f"--run-id {run} watches that one"),
+                otherwise=Fix(note=f"--run-id {run} watches that run"),
             )
 
     def _clear(self, workers: Sequence[RemoteWorker]) -> None:
-        """End what some workers have of the run, and forget it: it never runs twice at once."""
+        """End and remove the run on workers that still have it, so that it never runs twice."""
         run, clock = self.spec.run_id, self.context.clock
         values(runs.end(workers, [run], clock))
         for states in values(runs.states(workers, clock, run, ended_before=0.0)):
@@ -173,9 +172,9 @@ class Workload:
 
 @dataclass
 class _Follower:
-    """Follows a run's log in a thread, from its beginning, as often as that takes.
+    """Follows a run's log in a thread, and starts again from its beginning after failures.
 
-    A slice that is lost ends the connections; once it is `left`, no others are made.
+    After `left` is set, it makes no more connections.
     """
 
     clock: Clock
@@ -187,7 +186,7 @@ class _Follower:
     def __post_init__(self) -> None:
         self.left = threading.Event()
         self._workers = [
-            replace(each, connect=partial(self._connect, each)) for each in self.workers
+            replace(worker, connect=partial(self._connect, worker)) for worker in self.workers
         ]
         self._write = self.output(self._workers)
         self._shown: dict[int, int] = {}
@@ -196,25 +195,25 @@ class _Follower:
         self._thread = self._begun()
 
     def ended(self) -> Ended | None:
-        """Return how the run ended; follow it again where the workers were out of reach."""
+        """Return the end of the run, or None; follow it again if workers could not be reached."""
         if self._thread.is_alive():
             return None
         if self._defect:
             raise self._defect
-        errors = [each.error for each in self._outcomes if each.error]
-        lost = next((each for each in errors if isinstance(each, JobLost)), None)
+        errors = [outcome.error for outcome in self._outcomes if outcome.error]
+        lost = next((error for error in errors if isinstance(error, JobLost)), None)
         if lost:
             return Ended(None, lost.summary())
-        results = [each.value for each in self._outcomes if each.value]
+        results = [outcome.value for outcome in self._outcomes if outcome.value]
         if errors or len(results) < len(self._workers):
             for error in errors[:1]:
-                self.say(f"{error.summary()}; following on")
+                self.say(f"{error.summary()}; following again")
             self._thread = self._begun()
             return None
-        return Ended(max(each.status for each in results))
+        return Ended(max(result.status for result in results))
 
     def _begun(self) -> threading.Thread:
-        # A daemon: a worker that is silent must not keep an interrupted command.
+        # A daemon, so that a silent worker does not delay an interrupted command.
         thread = threading.Thread(target=self._follow, name="tpukit-follow", daemon=True)
         thread.start()
         return thread
@@ -235,7 +234,7 @@ class _Follower:
             self._outcomes = []
 
     def _on_log(self, worker: RemoteWorker, data: bytes, epoch: int) -> None:
-        """Hand on what was not shown before: a log that is followed again begins at its start."""
+        """Pass new output on; skip shown output, because every follow begins at the start."""
         if self.left.is_set():
             return
         begin = self._sent.get(worker.index, 0)
@@ -246,10 +245,10 @@ class _Follower:
             try:
                 self._write(worker, data[skip:], epoch)
             except OSError as error:
-                if error.errno != errno.ENOSPC:  # then only what is shown is lost
+                if error.errno != errno.ENOSPC:  # a full disk here loses only the shown output
                     raise
 
     def _connect(self, worker: RemoteWorker) -> Connection:
         if self.left.is_set():
-            raise TpukitError("it is followed no longer")
+            raise TpukitError("the run is no longer followed")
         return worker.connect()

@@ -111,7 +111,7 @@ def ago(created: str, now: float) -> str:
 
 
 def created_at(slice_: Slice) -> float | None:
-    """Return when the API made a slice, or else its request, in seconds since the epoch."""
+    """Return when a slice was made, or else requested, in seconds since the epoch."""
     try:
         return utc_seconds(slice_.created[:19])
     except ValueError:

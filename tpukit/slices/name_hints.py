@@ -1,4 +1,4 @@
-"""The names of slices that were seen a while ago: for shells that complete a word, no more."""
+"""The names of recently seen slices, used only for completion in a shell."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from pathlib import Path
 from tpukit.clock import Clock
 from tpukit.paths import keep_json, recall_json
 
-#: Seconds that a name counts.
+#: Seconds for which a name is kept.
 LIFETIME = 1800.0
 
 
 @dataclass(frozen=True)
 class NameHints:
-    """The file; everything works with it deleted."""
+    """The file with the names; everything works without it."""
 
     path: Path
     clock: Clock
 
     def names(self) -> list[str]:
-        """Return the names that were seen lately, in order."""
+        """Return the names that were recently seen, sorted."""
         return sorted(self._read())
 
     def saw(self, names: Iterable[str]) -> None:
-        """Note names that exist."""
+        """Add names of existing slices."""
         keep_json(self.path, {**self._read(), **dict.fromkeys(names, self.clock.time())})
 
     def forget(self, names: Iterable[str]) -> None:
-        """Leave out names whose slices are gone."""
+        """Remove names of deleted slices."""
         gone = set(names)
         left = {name: at for name, at in self._read().items() if name not in gone}
         keep_json(self.path, left)

@@ -1,4 +1,4 @@
-"""What a slice may be called, and the labels that say whose it is and which call made it."""
+"""The names of slices, and the labels for their owner and for the call that made them."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from tpukit.models import Slice, SliceRequest
 from tpukit.text import one_line
 
 MANAGED, NONCE, OWNER = "tpukit-managed", "tpukit-nonce", "tpukit-owner"
-#: On a slice that a search for capacity made: one that comes up beside another of its name goes.
+#: The label of slices that a search made; it may delete them in favour of an older slice.
 SEARCH = "tpukit-search"
-#: The labels and tags that tpukit itself gives to slices start so.
+#: The prefix of labels and tags that tpukit itself gives to slices.
 OURS = "tpukit-"
 
 #: Node ids as the API takes them: RFC 1035 labels.
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
-#: Ids of queued resources as the API takes them (queuedResources.create), less those that the path
-#: of a URL does not carry unchanged, with a % or of dots alone, and those that look like a flag.
+#: Ids of queued resources that the API accepts (queuedResources.create). Ids with % or only dots
+#: would change in a URL's path, and ids that start with a hyphen look like flags.
 _REQUEST_NAME = re.compile(r"(?!-|\.+$)[A-Za-z0-9_.~+-]+")
 
 
 def check_request_name(name: str) -> str:
-    """Return the name of a queued resource, which others may have made; else raise `BadInput`."""
+    """Return the name if it is valid for a queued resource, else raise `BadInput`."""
     if _REQUEST_NAME.fullmatch(name):
         return name
     raise BadInput(
         f"{one_line(name)[:80]!r} is not the name of a queued resource",
-        why="it is of letters, digits and the signs _ . ~ + and, after the first, -",
-        fix=Fix.command("tpukit", "queue", "list", note="shows those there are"),
+        why="a name has letters, digits, _ . ~ + and, after the first sign, -",
+        fix=Fix.command("tpukit", "queue", "list", note="shows the queued resources"),
     )
 
 
 def check_name(name: str) -> str:
-    """Return `name` where the API would take it, else raise `BadInput`."""
+    """Return `name` if the API accepts it for a slice, else raise `BadInput`."""
     if _NAME.fullmatch(name):
         return name
     shown = one_line(name)[:80]
@@ -49,7 +49,7 @@ def check_name(name: str) -> str:
 
 
 def default_name(account: str, accelerator_type: str) -> str:
-    """Return the name for an account and type, by which a command typed again finds its slice."""
+    """Return the default name for an account and type; it is always the same."""
     user = account.partition("@")[0].lower()
     safe = re.sub(r"[^a-z0-9]+", "-", user).strip("-0123456789") or "user"
     return f"{safe[: 62 - len(accelerator_type)].strip('-')}-{accelerator_type}"
@@ -61,9 +61,9 @@ def label(text: str) -> str:
 
 
 def owner_label(account: str) -> str:
-    """Return the label of what an account owns; two accounts never share one.
+    """Return the owner label for an account; it is different for each account.
 
-    An account that is no label as it stands gets a digest: `ada_example-com-1f2e3d4c`.
+    If the account is no valid label, a digest is added: `ada_example-com-1f2e3d4c`.
     """
     text = account.lower()
     if label(text) == text:
@@ -74,9 +74,10 @@ def owner_label(account: str) -> str:
 
 
 def is_owner(owner: str, labels: Mapping[str, str]) -> bool:
-    """Return True if these labels name `owner`, in today's form or unmistakably in the former one.
+    """Return True if these labels name `owner`, in the current form or in the former one.
 
-    The former label had no digest. It is unmistakable if the user's name is of letters and digits.
+    The former label had no digest. It counts only if the user's name has only letters and digits,
+    because it is ambiguous otherwise.
     """
     match = re.fullmatch(r"([a-z0-9]+)_([a-z0-9-]+)-[0-9a-f]{8}", owner)
     former = f"{match[1]}-{match[2]}" if match and len(owner) < 63 else owner
@@ -84,11 +85,11 @@ def is_owner(owner: str, labels: Mapping[str, str]) -> bool:
 
 
 def owner(slice_: Slice) -> str:
-    """Return the label that says whose a slice is; empty where tpukit did not make it."""
+    """Return a slice's owner label; empty if tpukit did not make the slice."""
     return slice_.labels.get(OWNER, "")
 
 
 def labelled(request: SliceRequest, whose: str, nonce: str) -> SliceRequest:
-    """Return the request with the labels that say who made the slice, and by which call."""
+    """Return the request with the labels of tpukit, the owner and the call (nonce)."""
     ours = {MANAGED: "1", OWNER: owner_label(whose), NONCE: nonce}
     return replace(request, labels={**request.labels, **ours})

@@ -1,6 +1,6 @@
-"""Requests in Google's queue: made once, waited for, and never deleted because a wait ended.
+"""Queued resources: create them once, wait for them, and extend them.
 
-What each of the API's states means, and what to do, is in `data/queue_states.toml`.
+The end of a wait never deletes a request. `data/queue_states.toml` explains each state of the API.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from tpukit.slices.last_seen import OnState, passing
 from tpukit.slices.naming import NONCE, OWNER, is_owner
 from tpukit.slices.queued import delete_queued
 
-#: Seconds from one look at a request to the next: it stays in the queue for minutes to days.
+#: The first and longest pause between two reads; a request waits for minutes to days.
 _PAUSE = (2.0, 15.0)
-#: How the account ends that the API gives to workers if a request names none.
+#: The end of the name of the default service account.
 _DEFAULT = "-compute@developer.gserviceaccount.com"
-#: States in which a request was taken in and has no slices yet.
+#: States of an accepted request that has no slices yet.
 WAITING = frozenset({"ACCEPTED", "WAITING_FOR_RESOURCES"})
 _STANDING = WAITING | {"PROVISIONING", "ACTIVE"}
 
@@ -46,13 +46,13 @@ _STANDING = WAITING | {"PROVISIONING", "ACTIVE"}
 # Package data never changes while a process runs.
 @cache
 def states() -> Mapping[str, Mapping[str, str]]:
-    """Return what each state means, and what to do."""
+    """Return the meaning of each state, and the advice for it."""
     text = files("tpukit").joinpath("data", "queue_states.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)
 
 
 def meaning(queued: QueuedResource) -> str:
-    """Return what the state of a request means, in plain words."""
+    """Return the meaning of a request's state in words."""
     means = states().get(queued.state, {}).get("means", "a state that tpukit does not know")
     if queued.state in ("SUSPENDING", "SUSPENDED"):
         who = {"USER": "; somebody deleted a slice", "SERVICE": "; Google took them"}
@@ -61,12 +61,15 @@ def meaning(queued: QueuedResource) -> str:
 
 
 def find_queued(provider: SliceProvider, name: str, zone: str = "") -> QueuedResource:
-    """Return the request of that name, from any zone or the given one; raise as `in_one_zone`."""
+    """Return the request of that name, from any zone or the given one.
+
+    Raises the errors of `in_one_zone`.
+    """
     if zone:
         return provider.get_queued(zone, name)
     listed = provider.list_queued("-")
     matches = [request for request in listed.requests if request.name == name]
-    shows = Fix.command("tpukit", "queue", "list", note="shows those there are")
+    shows = Fix.command("tpukit", "queue", "list", note="shows the queued resources")
     return in_one_zone(f"queued resource {name}", matches, listed.unreachable, shows)[0]
 
 
@@ -78,15 +81,15 @@ def ensure_queued(
     journal: Journal,
     on_state: OnState,
 ) -> tuple[QueuedResource, bool]:
-    """Make sure that a request stands in the queue, and return it, and whether this call made it.
+    """Return the accepted request, and True if this call made it.
 
-    An equal one of the same owner is taken up; if it has failed, it is deleted and asked for anew.
-    Its slices bill once it is filled, so whatever ends this names it.
+    If an equal request of the same owner exists, it is used; if that has failed, it is deleted and
+    made again. Its slices bill when it is filled, so every error that leaves it names it.
 
     Raises:
-        NameTaken: there is one of that name with another spec or another owner.
+        NameTaken: a request of that name has another spec or owner.
         NoCapacity, QuotaExceeded, NotAllowed, BadInput: it was refused, or has failed.
-        DeadlinePassed: it was not taken in yet; it may still be.
+        DeadlinePassed: it is not accepted yet, but may still be.
     """
     asked, name = request.slice, request.slice.name
     provider = provider.within(deadline)
@@ -99,7 +102,7 @@ def ensure_queued(
                 queued = _look(once if tried else provider, asked.zone, name)
                 if queued and queued.state == "FAILED" and not tried:
                     _check_same(queued, request)
-                    on_state(f"it has FAILED before ({queued.error}); asking anew")
+                    on_state(f"it has FAILED before ({queued.error}); making it again")
                     given = {"deadline": deadline, "journal": journal, "on_state": on_state}
                     delete_queued(provider, queued, force=False, **given)  # type: ignore[arg-type]
                     request = _anew(request, queued)
@@ -111,19 +114,19 @@ def ensure_queued(
                     if queued.state in _STANDING:
                         return queued, tried and not taken
                 elif queued is None and taken:
-                    raise taken  # not the request's name, but that of one of its slices
+                    raise taken  # one of its slices' names is taken
                 elif queued is None and not operation:
                     for slice_name in request.names:
                         journal.record(
                             "create", asked.project, asked.zone, slice_name, asked.data_disks
                         )
-                    if not tried:  # then it is repeated under its request id, as it is
+                    if not tried:  # a repeated create must be unchanged, under its request id
                         labels = lifetime.renewed(asked.labels, provider.now())
                         request = replace(request, slice=replace(asked, labels=labels))
                     tried = True
                     try:
                         operation = provider.create_queued(request)
-                    except NameTaken as error:  # the next look tells by what
+                    except NameTaken as error:  # the next read shows what has the name
                         taken = error
                 elif queued is None and (failure := once.failure(operation, doing)):
                     raise failure
@@ -131,7 +134,7 @@ def ensure_queued(
                 if not passing(error):
                     raise
                 on_state(f"{error.what}; reading back")
-        raise DeadlinePassed(f"queued resource {name} was not taken in yet")
+        raise DeadlinePassed(f"queued resource {name} is not accepted yet")
 
 
 def extend_queued(
@@ -143,12 +146,12 @@ def extend_queued(
     journal: Journal,
     on_state: OnState,
 ) -> QueuedResource:
-    """Give a request that still waits another end, a label's value or "" for none; return it.
+    """Replace a waiting request by one with another end (a label's value, or "" for none).
 
-    The API changes no request, so it is deleted and made anew: it loses its place in the queue.
+    The API cannot change a request, so it is deleted and made again, and loses its place.
 
     Raises:
-        TpukitError: it is not deleted, as when its slices have come; or it was not made anew.
+        TpukitError: it was not deleted, for example because it has slices; or not made again.
     """
 
     def check_waits(state: str) -> None:
@@ -179,14 +182,14 @@ def extend_queued(
             provider, request, deadline=deadline, journal=journal, on_state=on_state
         )[0]
     except TpukitError as error:
-        note = "with the flags of the first time: the request was deleted to be made anew"
+        note = "add the flags of the first time; the request was deleted but not made again"
         place = (queued.accelerator_type, queued.name, "--zone", queued.zone)
         error.otherwise = Fix.command("tpukit", "queue", "create", *place, note=note)
         raise
 
 
 def _anew(request: QueueRequest, failed: QueuedResource) -> QueueRequest:
-    """Return the request with another nonce: under the same one the API takes it for the failed."""
+    """Return the request with a new nonce, so that the API does not take it for the old one."""
     slice_ = request.slice
     text = f"{slice_.labels.get(NONCE, '')} {failed.created}"
     labels = {**slice_.labels, NONCE: hashlib.sha256(text.encode()).hexdigest()[:12]}
@@ -196,12 +199,12 @@ def _anew(request: QueueRequest, failed: QueuedResource) -> QueueRequest:
 def wait_queued(
     provider: SliceProvider, queued: QueuedResource, *, deadline: Deadline, on_state: OnState
 ) -> QueuedResource:
-    """Return a request once it is ACTIVE. When the wait ends early, it stays in the queue.
+    """Return a request when it is ACTIVE. If the wait ends early, it stays in the queue.
 
     Raises:
-        NoCapacity, QuotaExceeded, NotAllowed: it has failed; of the class that its words give.
-        SliceLost: its slices were taken away, or it is gone.
-        DeadlinePassed: it is not filled yet; it still is in the queue.
+        NoCapacity, QuotaExceeded, NotAllowed: it has failed.
+        SliceLost: it is suspended or gone.
+        DeadlinePassed: it is not filled yet, and still in the queue.
     """
     provider = provider.within(deadline)
     once, told, silent = provider.once(), "", False
@@ -213,7 +216,7 @@ def wait_queued(
                 if not passing(error):
                     raise
                 if not silent:
-                    on_state(f"{error.what}; waiting on")
+                    on_state(f"{error.what}; still waiting")
                 silent = True
                 continue
             silent = False
@@ -242,9 +245,9 @@ def _look(provider: SliceProvider, zone: str, name: str) -> QueuedResource | Non
 
 @contextmanager
 def _naming(name: str, zone: str) -> Iterator[None]:
-    """Give an error that leaves a request in the queue what it is and how to delete it."""
+    """Add to an error that leaves a request in the queue its name and how to delete it."""
     delete = Fix.command("tpukit", "queue", "delete", name, "--zone", zone)
-    left = f"queued resource {name} in {zone}; what it yields bills until it is deleted"
+    left = f"queued resource {name} in {zone}; its slices bill until they are deleted"
     try:
         yield
     except (KeyboardInterrupt, DeadlinePassed) as ended:
@@ -255,7 +258,7 @@ def _naming(name: str, zone: str) -> Iterator[None]:
 
 
 def _check_alive(queued: QueuedResource) -> None:
-    """Raise for a request that comes to nothing: of the class of what Google said."""
+    """Raise if a request is dead; Google's error decides the class."""
     if not queued.dead:
         return
     delete = Fix.command("tpukit", "queue", "delete", queued.name, "--zone", queued.zone)
@@ -274,7 +277,7 @@ def _check_alive(queued: QueuedResource) -> None:
 
 
 def _check_same(queued: QueuedResource, request: QueueRequest) -> None:
-    """Raise `NameTaken` unless the request that is there is ours and asks for the same."""
+    """Raise `NameTaken` unless the existing request is ours and equal."""
     owner, asked = queued.labels.get(OWNER), request.slice
     if not is_owner(asked.labels.get(OWNER, ""), queued.labels):
         whose = f"belongs to {owner}" if owner else "was not made by tpukit"
@@ -287,7 +290,7 @@ def _check_same(queued: QueuedResource, request: QueueRequest) -> None:
     account = queued.node.service_account
     life, wanted = lifetime.asked(queued.labels), lifetime.asked(asked.labels)
     pairs = {
-        # A request that names no account may be answered with the project's default one.
+        # Without an account, the API may answer with the project's default account.
         "service account": ("" if account.endswith(_DEFAULT) else account, asked.service_account),
         "slices": (len(queued.slices), request.count),
         "valid until": (queued.valid_seconds, request.valid_seconds),

@@ -1,4 +1,4 @@
-"""What becomes of queued resources."""
+"""The slices of queued resources, and the deletion of queued resources."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tpukit.slices.last_seen import OnState, passing
 
 
 def slices_of(provider: SliceProvider, request: QueuedResource) -> list[Slice]:
-    """Return the slices that a request has yielded and that are there; raise `TpukitError`."""
+    """Return the existing slices of a request; raise `TpukitError` if one is unreadable."""
     slices: list[Slice] = []
     for name in request.slices:
         with suppress(NotFound):
@@ -30,10 +30,10 @@ def delete_queued(
     journal: Journal,
     on_state: OnState,
 ) -> None:
-    """Delete a request, by `force` with its slices; return once the API has it no longer.
+    """Delete a request, with `force` also its slices; return when it no longer exists.
 
-    Another one that has its name now, made at another time, stays. A delete that was accepted and
-    then failed is asked for again until the deadline.
+    A newer request of the same name stays. If an accepted delete fails, it is requested again until
+    the deadline.
 
     Raises:
         DeadlinePassed: it still exists.
@@ -47,7 +47,7 @@ def delete_queued(
         try:
             current = once.get_queued(queued.zone, queued.name)
             if current.created != queued.created:
-                break  # another one has its name
+                break  # another request has its name
             if current.state != told:
                 told = current.state
                 on_state(told)

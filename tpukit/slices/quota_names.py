@@ -1,4 +1,4 @@
-"""What a request counts on: the quotas by their names, and external addresses."""
+"""The quotas that a request needs: their names, and external addresses."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tpukit.models import SliceRequest
 
 
 def quotas(accelerator: AcceleratorType, provisioning: str) -> tuple[str, ...]:
-    """Return the names of the quotas that a slice counts on, as far as they are known.
+    """Return the names of the known quotas that a slice needs.
 
-    Spot and preemptible slices share theirs (Cloud TPU documentation, "Cloud TPU quotas").
+    Spot and preemptible slices share quotas (Cloud TPU documentation, "Cloud TPU quotas").
     """
     bought = "spot" if provisioning == "preemptible" else provisioning
     return tuple(
@@ -27,14 +27,14 @@ def quotas(accelerator: AcceleratorType, provisioning: str) -> tuple[str, ...]:
 
 
 def addresses(request: SliceRequest) -> int:
-    """Return how many external addresses a request takes, one a worker; 0 where not known."""
+    """Return the number of external addresses, one for each worker; 0 if unknown."""
     if not request.external_addresses or not is_listed(request.accelerator_type):
         return 0
     return AcceleratorType.parse(request.accelerator_type).workers
 
 
 def needs(request: SliceRequest) -> str:
-    """Return in words what a request counts on; empty where nothing of it is known."""
+    """Describe the quotas that a request needs; "" if they are unknown."""
     if not is_listed(request.accelerator_type):
         return ""
     accelerator = AcceleratorType.parse(request.accelerator_type)
@@ -43,7 +43,7 @@ def needs(request: SliceRequest) -> str:
     parts = [f"{accelerator.size} {unit} of {name}" for name in names]
     if number := addresses(request):
         parts.append(f"{number} of the region's IN_USE_ADDRESSES")
-    return f"{accelerator.name} in {request.zone} counts on {', '.join(parts)}" if parts else ""
+    return f"{accelerator.name} in {request.zone} needs {', '.join(parts)}" if parts else ""
 
 
 # Package data never changes while a process runs.

@@ -1,7 +1,7 @@
-"""Why a place did not give a slice, and whether it is worth asking there again.
+"""Refusals of places to give a slice, and if it is worth asking there again.
 
-What the API says is classified by its text (`data/api_errors.toml`): its codes mix a stockout with
-a quota and a rate limit.
+Errors are classified by their text (`data/api_errors.toml`), because the API uses the same codes
+for missing capacity, quotas and rate limits.
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ from tpukit.errors import (
 )
 from tpukit.models import SliceRequest
 
-#: What a refusal means for who asks on: here later, only elsewhere, here once something was mended,
-#: nowhere.
+#: Where to ask again after a refusal: here later, only elsewhere, here after a fix, or nowhere.
 LATER, ELSEWHERE, AFTER_FIX, NEVER = "later", "elsewhere", "after a fix", "never"
-#: States of an answer that say nothing against the same call a little later (google.rpc.Code).
+#: Errors after which the same call may succeed a little later (google.rpc.Code).
 _PASSING = ("UNKNOWN", "ABORTED", "INTERNAL", "UNAVAILABLE", "DEADLINE_EXCEEDED", "no answer")
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """The last word of one place against a type, and how often it was asked."""
+    """The last refusal of a type in a zone, and the number of refusals."""
 
     zone: str
     accelerator_type: str
@@ -40,7 +39,7 @@ class Refusal:
 
     @property
     def line(self) -> str:
-        """The refusal as one line: the place, whether to ask again, and why it said no."""
+        """The refusal as one line: the place, where to ask again, and the reason."""
         asked = f", asked {self.times} times" if self.times > 1 else ""
         message = self.error.what.partition(": ")[2] or self.error.what
         said = " ".join(((self.again == LATER and self.error.why) or message).split())
@@ -64,7 +63,7 @@ class Refusal:
 
 
 def outlook(error: TpukitError) -> str:
-    """Return what a refusal means for who asks on; one of unknown words asks for a look first."""
+    """Return where to ask again after a refusal; an unknown error needs a fix first."""
     if error.retry == "never" or isinstance(error, NotAuthenticated):
         return NEVER
     if isinstance(error, (NoCapacity, SliceLost)) or error.retry == "same-zone":
@@ -75,13 +74,15 @@ def outlook(error: TpukitError) -> str:
 
 
 def noted(before: Refusal | None, request: SliceRequest, error: TpukitError) -> Refusal:
-    """Return the refusal of a place that may have refused before."""
+    """Return the new refusal of a place; `before` is its previous one."""
     times = before.times + 1 if before else 1
     return Refusal(request.zone, request.accelerator_type, outlook(error), times, error)
 
 
 def nowhere(name: str, refusals: Sequence[Refusal], *, keeps_trying: bool) -> TpukitError:
-    """Return the error for a slice that every place has refused: of the class of the best hope."""
+    """Return the error if every place has refused: the first one about capacity or quota, or else
+    the first one.
+    """
     first = next(
         (refusal for refusal in refusals if isinstance(refusal.error, (NoCapacity, QuotaExceeded))),
         refusals[0],
@@ -89,7 +90,7 @@ def nowhere(name: str, refusals: Sequence[Refusal], *, keeps_trying: bool) -> Tp
     hope = [refusal for refusal in refusals if refusal.again == LATER]
     fix = first.error.fix
     if hope and keeps_trying:
-        fix = Fix(note="the same command goes on asking, here or on another machine")
+        fix = Fix(note="the same command asks again, here or on another machine")
     elif hope:
         fix = Fix(note="add --keep-trying, or more places: --zones, --anywhere, --types")
     places = "its place" if len(refusals) == 1 else f"all {len(refusals)} places"
@@ -104,7 +105,7 @@ def nowhere(name: str, refusals: Sequence[Refusal], *, keeps_trying: bool) -> Tp
 
 
 def doubts(refusals: Sequence[Refusal]) -> Mapping[str, str]:
-    """Return by zone what may still appear there: a create of it was never confirmed."""
+    """Return by zone a line about a slice that may still appear: its create was not confirmed."""
     lines = [
         (refusal.zone, line) for refusal in refusals for line in refusal.error.why.splitlines()
     ]
@@ -112,14 +113,14 @@ def doubts(refusals: Sequence[Refusal]) -> Mapping[str, str]:
 
 
 def removals(name: str, refusals: Sequence[Refusal]) -> tuple[Fix, ...]:
-    """Return the commands that delete what may still appear beside the slice that was made."""
+    """Return the commands that delete slices that may still appear in other zones."""
     note = "it may still appear there, and bills then"
     delete = ("tpukit", "delete", name, "--missing-ok", "--zone")
     return tuple(Fix.command(*delete, zone, note=note) for zone in doubts(refusals))
 
 
 def documents(refusals: Sequence[Refusal]) -> dict[str, Any]:
-    """Return refusals, and what may still appear after them, as keys of a JSON document."""
+    """Return refusals, and slices that may still appear, as keys of a JSON document."""
     exists = [*doubts(refusals).values()]
     return {
         **({"refusals": [refusal.document() for refusal in refusals]} if refusals else {}),

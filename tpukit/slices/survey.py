@@ -1,4 +1,4 @@
-"""What is left in a project that nobody can use or needs any more, as far as it could be seen."""
+"""The dead and expired slices and queued resources of a project."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tpukit.slices.naming import MANAGED, OWNER, is_owner
 from tpukit.slices.queued import slices_of
 
 SLICE, QUEUED = "slice", "queued resource"
-#: States in which somebody has ended it already.
+#: States of a slice or request that is already being ended.
 _LEAVING = frozenset({"DELETING", "SUSPENDING"})
 
 
 @dataclass(frozen=True)
 class Leftover(Documented):
-    """A slice or queued resource that is dead, or whose time is up; `spared` is why it stays."""
+    """A dead or expired slice or queued resource; `spared` is the reason if it must stay."""
 
     _hidden = ("thing",)
     kind: str
@@ -35,16 +35,16 @@ class Leftover(Documented):
 
     @property
     def label(self) -> str:
-        """What it is, where, and whose, as a person reads it."""
+        """Its kind, name, zone, state and owner in words."""
         whose = f", of {self.owner}" if self.owner else ""
         return f"{self.kind} {self.name} ({self.zone}, {self.state}{whose})"
 
 
 @dataclass(frozen=True)
 class Survey:
-    """What was found in the zones that answered.
+    """The leftovers and slices in the zones that answered.
 
-    `unreachable` are those that did not, `unseen` why something could not be listed at all.
+    `unreachable` are the zones that did not answer; `unseen` has the errors of failed lists.
     """
 
     due: tuple[Leftover, ...]
@@ -55,7 +55,7 @@ class Survey:
 
     @property
     def whole(self) -> bool:
-        """Whether everything was seen."""
+        """True if every list is complete."""
         return not (self.unreachable or self.unseen)
 
 
@@ -67,11 +67,11 @@ def survey(
     others: bool = False,
     foreign: bool = False,
 ) -> Survey:
-    """Return what is left over for `owner`, by the clock of the cloud.
+    """Return the leftovers of `owner`, by the cloud's clock.
 
-    `others` makes due what tpukit made for somebody else, `foreign` what it did not make. A slice
-    that came from a queued resource goes with it, and stays while that has others in use. Raises
-    `TpukitError` if the slices cannot be listed.
+    `others` also makes things due that tpukit made for other owners, `foreign` those that tpukit
+    did not make. A slice of a queued resource is deleted with it, and stays while other slices of
+    it are in use. Raises `TpukitError` if the slices cannot be listed.
     """
     listed = provider.list(zone)
     unseen: tuple[str, ...] = ()
@@ -92,9 +92,9 @@ def survey(
 
 
 def still_due(provider: SliceProvider, thing: Slice | QueuedResource) -> bool:
-    """Return True if a thing is the one that was found, and dead or out of time as it was then.
+    """Return True if a thing is unchanged and still dead or expired.
 
-    Somebody may have put its end off, or made another of its name, since it was shown.
+    Since it was shown, somebody may have extended it, or made another one of its name.
     """
     try:
         if isinstance(thing, Slice):
@@ -111,7 +111,7 @@ def still_due(provider: SliceProvider, thing: Slice | QueuedResource) -> bool:
 def _leftovers(
     slices: Sequence[Slice], requests: Sequence[QueuedResource], now: float
 ) -> Iterator[tuple[Slice | QueuedResource, str, str]]:
-    """Yield what is left over, why, and why it stays all the same, if it does."""
+    """Yield each leftover with the reason, and with the reason why it stays, or ""."""
     by_place = {(request.zone, request.name): request for request in requests}
     own: Mapping[tuple[str, str], list[Slice]] = {place: [] for place in by_place}
     alone: list[Slice] = []
@@ -131,16 +131,16 @@ def _leftovers(
 
 
 def _end_of_slice(slice_: Slice, now: float) -> str:
-    """Return why a slice is left over, or ""."""
+    """Return why a slice is dead or expired, or ""."""
     if slice_.state in _LEAVING:
         return ""
     return f"it is {slice_.state}" if slice_.lost else _time_is_up(slice_.labels, now)
 
 
 def _end_of_request(request: QueuedResource, slices: Sequence[Slice], now: float) -> str:
-    """Return why a request is left over, or "".
+    """Return why a request is dead or expired, or "".
 
-    Once it has slices, their labels count: those of the request stay as they were.
+    If it has slices, their labels count, because the request's labels never change.
     """
     if request.state in _LEAVING:
         return ""
@@ -156,11 +156,11 @@ def _time_is_up(labels: Mapping[str, str], now: float) -> str:
     end = lifetime.seconds_of(labels.get(lifetime.EXPIRES, ""))
     if end is None or end > now:
         return ""
-    return f"its time was up {lifetime.span(now - end)} ago"
+    return f"it expired {lifetime.span(now - end)} ago"
 
 
 def _protection(labels: Mapping[str, str], owner: str, others: bool, foreign: bool) -> str:
-    """Return why what has these labels is not ours to delete, or ""."""
+    """Return why we may not delete a thing with these labels, or ""."""
     if labels.get(MANAGED) != "1":
         return "" if foreign else "tpukit did not make it"
     if not is_owner(owner, labels) and not others:

@@ -1,4 +1,4 @@
-"""Change what a slice has: read it, change it, write it, and read it again."""
+"""Change a slice's labels, tags, metadata and data disks, and verify the change."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ KEYS = "ssh-keys"
 
 @dataclass(frozen=True)
 class Edits:
-    """What is to be there, and what is not, of each part; the rest of it stays."""
+    """The values to add, change and remove; all others stay."""
 
-    labels: Mapping[str, str | None] = field(default_factory=dict)  #: None for what is to go
+    labels: Mapping[str, str | None] = field(default_factory=dict)  #: None removes a label
     tags: Sequence[str] = ()
     without_tags: Sequence[str] = ()
     metadata: Mapping[str, str | None] = field(default_factory=dict)
     keys: Sequence[str] = ()  #: lines of the metadata `ssh-keys`
     disks: Sequence[DataDisk] = ()
-    without_disks: Sequence[str] = ()  #: by their whole path, or its last part
-    ours: bool = False  #: whether tpukit itself asks, for labels of its own
+    without_disks: Sequence[str] = ()  #: whole paths, or their last parts
+    ours: bool = False  #: True if tpukit changes its own labels
 
     def check(self) -> None:
-        """Raise `BadInput` where nothing is asked for, or what only tpukit itself may change."""
+        """Raise `BadInput` for no edits, or for labels and tags that only tpukit may change."""
         if self == Edits():
             raise BadInput("there is nothing to update", fix=Fix(note="--update-labels a=b, …"))
         named = (*self.labels, *self.tags, *self.without_tags)
         ours = next((word for word in named if word.startswith(OURS)), "")
         if ours and not self.ours:
-            raise BadInput(f"{ours} is tpukit's own: it says whose the slice is, or lets us in")
+            raise BadInput(f"{ours} belongs to tpukit, which needs it for ownership or access")
 
     def applied(self, to: Slice) -> SliceChange:
-        """Return the change that makes the slice be so: it has only parts that differ."""
+        """Return the change that these edits make, with only the parts that differ."""
         parts = {
             "labels": _merged(to.labels, self.labels),
             "tags": tuple(
@@ -72,10 +72,10 @@ class Edits:
 
 @dataclass(frozen=True)
 class Updated:
-    """The slice as it is now, the parts that were written, and who else wrote meanwhile.
+    """The updated slice, the written parts, and `beside`, operations of others' updates.
 
-    `beside` are names of operations. What these have written between our read and our write may be
-    undone: the API replaces a part as a whole and has no etag.
+    Our write may have undone others' writes since our read: the API replaces a part as a whole and
+    has no etag.
     """
 
     slice: Slice
@@ -91,10 +91,10 @@ def update(
     deadline: Deadline,
     on_state: OnState = lambda state: None,
 ) -> Updated:
-    """Make the slice have what the edits say, and return once it has been read so.
+    """Apply the edits to the slice, and return when reading shows them.
 
-    Each part is read right before it is written, and again after it: where another's write came in
-    between, the edits are applied to what that has left.
+    Each part is read immediately before it is written, and again afterwards. If another write came
+    in between, the edits are applied again.
 
     Raises:
         BadInput: the edits ask for nothing.
@@ -112,7 +112,7 @@ def update(
 
 @dataclass
 class _Update:
-    """One convergence; `base` is what the last write was made from, `operation` the write's."""
+    """One call of `update`; `base` is the slice before our last write, `operation` that write's."""
 
     provider: SliceProvider
     original: Slice
@@ -136,14 +136,14 @@ class _Update:
             change = self.edits.applied(current)
             if not change.parts:
                 settled += 1
-                # Whoever had read the slice before our write may have undone it a moment later.
+                # A writer that read the slice before our write may undo it a moment later.
                 if settled == 2 or not self.changed:
                     return Updated(current, sorted(self.changed), self._beside(before))
                 continue
             settled = 0
-            with suppress(Doubtful):  # an operation that cannot be read now is read again
+            with suppress(Doubtful):  # the next round reads the operation again
                 self._write(current, change)
-        what = "its SSH keys" if self.edits.keys else "what was asked for"
+        what = "its SSH keys" if self.edits.keys else "all requested values"
         raise DeadlinePassed(f"slice {name} does not have {what} yet")
 
     def _write(self, current: Slice, change: SliceChange) -> None:
@@ -152,7 +152,7 @@ class _Update:
             raise TpukitError(f"slice {current.name} is {current.state} and cannot be updated")
         fields = {"dataDisks" if part == "data_disks" else part for part in change.parts}
         if unknown := ", ".join(sorted(fields & {*current.unreadable})):
-            why = "the API's answer could not be read there, and a change replaces all of it"
+            why = "the API's answer for it was unreadable, and a change would replace all of it"
             raise TpukitError(f"cannot change {unknown} of slice {current.name}", why=why)
         if self.operation:
             self._follow(current, change)
@@ -168,25 +168,25 @@ class _Update:
             self.unanswered = self.unanswered or isinstance(error, Doubtful)
 
     def _follow(self, current: Slice, change: SliceChange) -> None:
-        """Forget our write if it has failed or was undone: the next look comes before another."""
+        """Forget our write if it has failed or was undone, so that the next round repeats it."""
         failure = self.seen.failure(self.provider, self.operation, f"update slice {current.name}")
         if failure and not passing(failure):
             raise failure
         if not failure:
             if all(getattr(self.base, part) == getattr(current, part) for part in change.parts):
                 return  # our write is on its way
-            self.on_state("it was changed by somebody else meanwhile; applying it again")
+            self.on_state("another update changed it; applying the edits again")
         self.operation = ""
 
     def _updates(self) -> frozenset[str] | None:
-        """Return the updates that the API knows of; None where it does not say."""
+        """Return the update operations of the slice; None if they cannot be read."""
         try:
             return self.provider.once().operations(self.original.zone, self.original.name, "update")
         except TpukitError:
             return None
 
     def _beside(self, before: frozenset[str] | None) -> Sequence[str]:
-        # Of a write whose answer was lost nobody knows the operation: one of them may be it.
+        # If the answer to our write was lost, one of these operations may be ours.
         if not self.changed or self.unanswered or before is None:
             return ()
         return sorted((self._updates() or frozenset()) - before - self.own)
