@@ -53,6 +53,17 @@ def step(home: Path, line: str, word: str = "shell") -> subprocess.CompletedProc
     return subprocess.run(words, env=environment, capture_output=True, text=True)
 
 
+def repository(folder: Path, *names: str) -> Path:
+    """Return a folder with a git repository that has these files."""
+    git = ("git", "-C", str(folder), "-c", "user.name=x", "-c", "user.email=x@example.com")
+    folder.mkdir()
+    for name in names:
+        (folder / name).write_text(f"# from {name}\n")
+    for line in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "first")):
+        subprocess.run([*git, *line], check=True)
+    return folder
+
+
 @pytest.mark.process
 def test_a_block_comes_out_again_to_the_byte(tmp_path: Path) -> None:
     file = tmp_path / "file"
@@ -181,6 +192,38 @@ def test_an_older_ledger_is_undone_and_a_newer_one_is_refused(tmp_path: Path) ->
     ledger.write_text("")  # the disk was full
     said = "print(step_verbs.ledgers(ledger.folder)[0]['number']); undo()"
     assert (step(tmp_path, said).stdout, ledger.exists()) == ("0\n\ntpukit-agent {}\n", False)
+
+
+@pytest.mark.process
+def test_neither_a_new_apply_nor_undo_loses_settings_that_were_edited(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    value = f"request['value'] = 'file://{repository(tmp_path / 'mine', '.vimrc')}'"
+    take = "from tpukit.agent.system.dotfiles_step import *; DotfilesStep(home, request).take()"
+    vimrc, clone, kept = home / ".vimrc", home / ".dotfiles/.vimrc", "ledger/kept-shell/.vimrc"
+    vimrc.write_text("before")
+    assert step(home, f"{value}; {take}").returncode == 0
+    vimrc.unlink()
+    vimrc.write_text("an editor's")  # sed -i replaces a link
+    assert "is another file by now" in step(home, f"{value}; {take}").stdout
+    assert (vimrc.read_text(), (home / ".tpukit" / kept).read_text()) == ("an editor's", "before")
+    vimrc.unlink()
+    clone.write_text("edited")
+    assert "has changes of yours" in step(home, "undo()").stdout
+    assert (vimrc.read_text(), clone.read_text()) == ("before", "edited")
+    clone.write_text("# from .vimrc\n")
+    assert step(home, "undo()").returncode == 0
+    assert [path.name for path in home.iterdir()] == [".vimrc"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("disk", ""), ("nfs", "other:"), ("gcsfuse", "bucket:")]
+)
+def test_nothing_is_mounted_over_files(tmp_path: Path, name: str, value: str) -> None:
+    (tmp_path / "mine").touch()
+    fields = f"request.update(name={name!r}, value={value + str(tmp_path)!r})"
+    done = step(tmp_path, f"{fields}; print(step_verbs._step(home, request).fact(False))")
+    assert "has files of this worker's in it" in done.stdout
 
 
 def test_a_foreign_file_where_ours_would_be_is_left(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from support.login_account import Account
 from support.own_root_machine import Machine, own_root_machine, wanted, within
 
+from provision.test_step_programs import repository
 from tpukit.errors import ProvisionFailed
 from tpukit.provision.provisioning import plan_all, status_all
 from tpukit.remote.connection.client import Connector
@@ -96,6 +97,7 @@ def test_a_disk_is_formatted_once_keeps_what_is_on_it_and_takes_the_caches(
     machine: Machine, disk: str
 ) -> None:
     machine.sh("mkdir -p .cache/uv && echo wheel >.cache/uv/wheel && sudo cp /dev/null /etc/fstab")
+    machine.sh("ln -s /nowhere .cache/huggingface")
     before = machine.listing()
     done = machine.apply("disk")
     assert (done.error, done.changes, done.log_tail) == ("", 1, ())
@@ -136,17 +138,6 @@ def test_a_disk_is_formatted_once_keeps_what_is_on_it_and_takes_the_caches(
     assert Path(disk).read_bytes() == content
     assert machine.undo() == ()
     assert machine.listing() == before
-
-
-def repository(folder: Path, *names: str) -> Path:
-    """Return a folder with a git repository that has these files."""
-    git = ("git", "-C", str(folder), "-c", "user.name=x", "-c", "user.email=x@example.com")
-    folder.mkdir()
-    for name in names:
-        (folder / name).write_text(f"# from {name}\n")
-    for line in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "first")):
-        subprocess.run([*git, *line], check=True)
-    return folder
 
 
 @pytest.mark.full_size

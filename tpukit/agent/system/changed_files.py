@@ -7,7 +7,7 @@ import os
 import re
 from typing import Sequence
 
-from tpukit.agent.system.commands import StepRefused, for_path, run, succeeds
+from tpukit.agent.system.commands import StepRefused, for_path, output, run, succeeds
 from tpukit.agent.system.ledger import LedgerFile
 
 
@@ -53,7 +53,11 @@ def take_folder(path: str) -> None:
 
 
 def take_tree(path: str) -> None:
-    """Undo: remove a folder with everything in it."""
+    """Undo: remove a clone; raise `StepRefused` if something in it is nowhere else."""
+    status = ("status", "--porcelain", "--ignored", "--", ".", ":!cache", ":!log")
+    unpushed = ("log", "--branches", "--not", "--remotes", "--format=%h")
+    if any(output("git", "-C", path, *words) for words in (status, unpushed)):
+        raise StepRefused(f"{path} has changes of yours", "push them, or move it away")
     run(*for_path(path, "rm", "-rf", path))
 
 

@@ -8,9 +8,9 @@ import re
 import shutil
 import stat
 
-from tpukit.agent.system.changed_files import is_link, put_folder, put_link
+from tpukit.agent.system.changed_files import put_folder, put_link
 from tpukit.agent.system.commands import StepRefused, as_root, output, run, succeeds
-from tpukit.agent.system.step import MOUNTS, WorkerStep, owner, user
+from tpukit.agent.system.step import MOUNTS, WorkerStep, owner, require_empty, user
 
 _LINKS = "/dev/disk/by-id/google-"
 #: Bytes at the start of a disk that have to be nothing but zeros: a signature may lie deep.
@@ -24,6 +24,7 @@ class DiskStep(WorkerStep):
 
     def _look(self) -> None:
         folder = self._folder
+        require_empty(folder)
         disk = self._disk()
         kind = disk.probe("TYPE")
         wipe = "copy what you need, and wipe it yourself"
@@ -92,7 +93,7 @@ class DiskStep(WorkerStep):
         """Return the caches that are to be moved to the disk."""
         if disk.is_read_only:
             return []
-        return [cache for cache in _CACHES if not is_link(*self._places(cache))]
+        return [cache for cache in _CACHES if not os.path.islink(self._places(cache)[0])]
 
     def _places(self, cache: str) -> tuple[str, str]:
         """Return the path of a cache, and where it lies on the disk."""

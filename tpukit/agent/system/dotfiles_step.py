@@ -42,6 +42,9 @@ class DotfilesStep(WorkerStep):
             path = f"{self.home.path}/{name}"
             if os.path.lexists(path):
                 kept = f"{self.ledger.folder}/kept-{self.ledger.entry}"
+                if os.path.lexists(f"{kept}/{name}"):  # some editors put a file in a link's place
+                    cause = f"~/{name} was linked, and is another file by now"
+                    raise StepRefused(cause, f"move it away: it may belong into {self._folder}")
                 put_folder(self.ledger, kept)
                 self.ledger.note("bring_back", f"{kept}/{name}", path)
                 run("mv", path, f"{kept}/{name}")

@@ -8,7 +8,7 @@ import shutil
 from tpukit.agent.system.changed_files import put_file
 from tpukit.agent.system.commands import StepRefused, as_root, output, run, succeeds
 from tpukit.agent.system.debian_packages import install_packages, update_lists
-from tpukit.agent.system.step import MOUNTS, WorkerStep, owner
+from tpukit.agent.system.step import MOUNTS, WorkerStep, owner, require_empty
 
 _SITE = "https://packages.cloud.google.com/apt"
 _KEY = "/usr/share/keyrings/tpukit-cloud.google.asc"
@@ -20,6 +20,7 @@ class GcsfuseStep(WorkerStep):
 
     def _look(self) -> None:
         bucket, folder, line = self._wanted()
+        require_empty(folder)
         if not shutil.which("gcsfuse"):
             self.needed.append("install gcsfuse from packages.cloud.google.com")
         if not _is_mounted(folder) or not self.block(MOUNTS).holds(line):

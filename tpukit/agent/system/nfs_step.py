@@ -7,7 +7,7 @@ import shutil
 
 from tpukit.agent.system.commands import StepRefused, output
 from tpukit.agent.system.debian_packages import install_packages
-from tpukit.agent.system.step import MOUNTS, WorkerStep, is_mounted
+from tpukit.agent.system.step import MOUNTS, WorkerStep, is_mounted, require_empty
 
 #: `hard`: a program waits for a server that is away for a while, and loses nothing.
 _OPTIONS = "hard,_netdev,nofail"
@@ -23,10 +23,8 @@ class NfsStep(WorkerStep):
             return
         if not has_program("mount.nfs"):
             self.needed.append("install nfs-common")
+        require_empty(folder)
         if not is_mounted(folder):
-            if os.path.isdir(folder) and os.listdir(folder):
-                cause = f"{folder} has files of this worker's in it"
-                raise StepRefused(cause, "move them away, or share another folder")
             self.needed.append(f"mount {self.value} at {folder}")
         if not self.block(MOUNTS).holds(self._line(folder)):
             self.needed.append(f"mount it after a restart too: {MOUNTS}")

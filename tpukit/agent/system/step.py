@@ -70,6 +70,13 @@ def is_mounted(folder: str) -> bool:
     return bool(output("findmnt", "-n", "-o", "SOURCE", "--mountpoint", folder))
 
 
+def require_empty(folder: str) -> None:
+    """Raise `StepRefused` if a mount at a folder would hide files of this worker's."""
+    if not is_mounted(folder) and os.path.isdir(folder) and os.listdir(folder):
+        cause = f"{folder} has files of this worker's in it"
+        raise StepRefused(cause, "move them away, or choose another folder")
+
+
 def unmount(folder: str) -> None:
     """Undo: unmount what is mounted at a folder; raise `StepRefused` if it is in use."""
     if is_mounted(folder) and not succeeds(*as_root("umount", folder)):
