@@ -194,7 +194,10 @@ def test_up_keep_comes_through_a_loss_at_each_of_its_stages(portable: Tpukit) ->
 PHASES = (
     ("create v3-8 demo", r"^slice demo:"),
     ("create v3-8 demo", r"CREATING"),
-    ("create v3-8 demo --zones emulator-local1-a,emulator-local1-b", r"using the existing slice|CREATING"),
+    (
+        "create v3-8 demo --zones emulator-local1-a,emulator-local1-b",
+        r"using the existing slice|CREATING",
+    ),
     ("up v3-8 demo", r"^slice demo:"),
     ("up v3-8 demo", r"READY|already there|firewall"),
     ("up v3-8 demo", r"connect +1 of 1"),

@@ -826,7 +826,10 @@ def test_a_watch_file_survives_what_is_in_it_and_tells_who_is_at_it(
     assert scene.file.process() is None
     with scene.file.held():
         assert scene.file.process()
-        with pytest.raises(TpukitError, match="already watched by process") as caught, scene.file.held():
+        with (
+            pytest.raises(TpukitError, match="already watched by process") as caught,
+            scene.file.held(),
+        ):
             pass
         assert str(caught.value.fix) == "tpukit watch demo --stop"
     assert scene.file.process() is None
