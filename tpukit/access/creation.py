@@ -1,7 +1,7 @@
 """Create a slice that can be reached, with its firewall rule.
 
-Obstacles are looked for first, because a slice that nobody can reach still bills. A failed read is
-no obstacle.
+The checks for obstacles come first, because an unreachable slice still bills. A failed read counts
+as no obstacle.
 """
 
 from __future__ import annotations

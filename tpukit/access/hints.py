@@ -85,7 +85,7 @@ class Hints:
         keep_json(self._path(hint.slice.name), document)
 
     def forget(self, name: str) -> None:
-        """Remove the hint of a slice whose workers may change."""
+        """Remove the hint of a slice, because its workers may change."""
         with suppress(OSError):
             self._path(name).unlink(missing_ok=True)
 

@@ -36,7 +36,7 @@ _TAG_SECONDS = 120.0
 class Opening:
     """A requested rule; `wait` returns when it exists.
 
-    `replaced` has an older address of ours that it no longer admits. `rules` are the rules before
+    `replaced` has our older address, which the rule no longer admits. `rules` are the rules before
     it; `exposing` are those that admit the whole world.
     """
 
@@ -257,7 +257,7 @@ def _listed(firewall: FirewallProvider) -> Sequence[FirewallRule]:
 
 
 def _check_ours(present: FirewallRule, wanted: FirewallRule) -> None:
-    """Raise `NameTaken` if a rule of our name would admit nobody, whatever its ranges."""
+    """Raise `NameTaken` if the existing rule would admit no range to this slice."""
     (port,) = wanted.allowed
     opens = port in present.allowed or (port == SSH and packet_filter.opens_ssh(present.allowed))
     closed = {

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tpukit.remote.connection.openssh import OpenSsh
     from tpukit.remote.connection.target import Target
 
-_HEAD = "# Written by tpukit ssh-config, which overwrites what is changed here.\n"
+_HEAD = "# Written by tpukit ssh-config, which overwrites your changes.\n"
 _BLOCK = re.compile(r"^# slice (\S+) (\S+) (\S+)\n(.*?)^# end\n", re.MULTILINE | re.DOTALL)
 _INCLUDE = re.compile(r"^# tpukit: .*\nInclude .*\n\n?", re.MULTILINE)
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")

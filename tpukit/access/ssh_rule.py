@@ -128,7 +128,7 @@ def remove_all(provider: FirewallProvider, own: str) -> None:
 
 
 def _made_for(rule: FirewallRule) -> str:
-    """Return the tag of the slice that a rule of ours was made for."""
+    """Return the tag of the slice of one of our rules."""
     own = rule.target_tags[0] if len(rule.target_tags) == 1 else ""
     return own if _digest(own) == _digest(rule.name) else rule.name
 

@@ -172,7 +172,8 @@ class Stages:
                 self._console.say(line, style=style)
 
     def _painted(self, columns: int) -> list[PaintedLine]:
-        # Without our lock: rich calls this with its lock, for which a holder of ours may wait.
+        # Without our lock: rich calls this with its own lock, and a thread with our lock may be
+        # waiting for that one.
         now = self._clock.monotonic()
         mark = _SPINNER[int(now * 8) % len(_SPINNER)]
         lines: list[PaintedLine] = []

@@ -126,7 +126,7 @@ class NotWritten(TpukitError):
 
 @dataclass(frozen=True)
 class WatchFile:
-    """The file of one watch. Only a process that has it `held` may write it."""
+    """The file of one watch. Only the process that holds it (`held`) may write it."""
 
     path: Path
 

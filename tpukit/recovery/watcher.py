@@ -336,7 +336,7 @@ class Watcher:
         """Delete the slice and its queued resource, and `for_good` its rules too."""
         watch, spec = self._watch, self._spec
         if not (slice_ or watch.id):
-            return  # we know of no slice of ours
+            return  # the watch has made no slice yet
         expected = spec.request.expected
         last = slice_ or replace(expected, zone=watch.zone, id=watch.id, created=self.created)
         tags = (ssh_rule.rule_name(last),) if for_good else ()
@@ -398,7 +398,7 @@ class Watcher:
         )
 
     def _left(self, error: TpukitError) -> TpukitError:
-        """Add to an error what exists and how to resume the watch; record its end."""
+        """Add the existing slice and how to resume the watch to an error; record its end."""
         watch, spec = self._watch, self._spec
         interrupted = isinstance(error, (Interrupted, Terminated))
         unseen = interrupted and not self.seen.state and not self.seen.looked

@@ -74,7 +74,7 @@ def in_one_zone(
     `what` describes them for errors, such as `slice demo`.
 
     Raises:
-        NotFound: every zone answered, and none has it; `missing` is the fix.
+        NotFound: every zone answered that it does not have it; `missing` is the fix.
         BadInput: they are in several zones.
         TpukitError: some zones did not answer, and the others do not have it.
     """

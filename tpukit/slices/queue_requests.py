@@ -126,7 +126,7 @@ def ensure_queued(
                     tried = True
                     try:
                         operation = provider.create_queued(request)
-                    except NameTaken as error:  # the next read shows what has the name
+                    except NameTaken as error:  # the next read shows if a request has the name
                         taken = error
                 elif queued is None and (failure := once.failure(operation, doing)):
                     raise failure

@@ -164,5 +164,5 @@ def _protection(labels: Mapping[str, str], owner: str, others: bool, foreign: bo
     if labels.get(MANAGED) != "1":
         return "" if foreign else "tpukit did not make it"
     if not is_owner(owner, labels) and not others:
-        return f"it belongs to {labels.get(OWNER) or 'nobody that it names'}"
+        return f"it belongs to {labels.get(OWNER) or 'an unknown owner'}"
     return ""
