@@ -139,7 +139,7 @@ def test_addresses_that_a_region_does_not_have_are_told_before_anything_is_made(
             )
 
         if refused:
-            with pytest.raises(QuotaExceeded, match="takes 8 external addresses") as caught:
+            with pytest.raises(QuotaExceeded, match="needs 8 external addresses") as caught:
                 make()
             assert "--internal-ips" in str(caught.value.fix)
         else:

@@ -1,4 +1,4 @@
-"""What a request counts on, by the names that refusals use."""
+"""The quotas that a request needs, by the names that refusals use."""
 
 from __future__ import annotations
 
@@ -27,6 +27,6 @@ def test_a_type_counts_on_the_quotas_that_its_refusals_name() -> None:
 def test_what_a_request_counts_on_is_said(cloud: Cloud) -> None:
     wanted = cloud.request(zone="us-east5-a", accelerator_type="v6e-16", provisioning="spot")
     line = quotas.needs(wanted)
-    assert line.startswith("v6e-16 in us-east5-a counts on 16 chips of TPUV6EPreemptiblePerProject")
+    assert line.startswith("v6e-16 in us-east5-a needs 16 chips of TPUV6EPreemptiblePerProject")
     assert line.endswith("4 of the region's IN_USE_ADDRESSES")
     assert "ADDRESSES" not in quotas.needs(replace(wanted, external_addresses=False))
