@@ -184,7 +184,7 @@ def test_an_interrupt_says_that_what_was_begun_on_a_worker_goes_on_there(
             server.close()
         assert f"slice demo in {ZONE}, READY" in caught.value.exists[0]
         assert len(caught.value.exists) == exists, stage
-    assert caught.value.exists[1].endswith("goes on there: the same command joins it")
+    assert caught.value.exists[1].endswith("continues there: the same command joins it")
 
 
 @pytest.mark.process

@@ -157,7 +157,9 @@ def test_room_for_all_recipes_is_looked_for_before_any_is_brought(worker):
     plan_all([worker.remote()], recipes, deadline=seconds(60))  # this brings the agent
     before = sorted(worker.home.rglob("*"))
     (report,) = provision_all([worker.remote()], recipes, deadline=seconds(500)).workers
-    assert re.match("one and other need [0-9]+ MB of disk, [0-9]+ MB are free", report.error)
+    assert re.match(
+        "one and other need [0-9]+ MB of disk, but only [0-9]+ MB are free", report.error
+    )
     after = replace(recipes, steps=(parse("dotfiles=file:///nowhere"),))
     with pytest.raises(ProvisionFailed, match="one and other need") as caught:
         provision_all([worker.remote()], after, deadline=seconds(500))
@@ -313,7 +315,9 @@ def test_a_step_that_fails_is_a_failed_provisioning_with_the_end_of_its_log(work
     assert "iniconfig" in caught.value.why.partition("\n")[2]
     assert caught.value.fix
     assert caught.value.fix.note.startswith("read the whole log on the worker: ~/.tpukit/jobs/")
-    assert caught.value.fix.note.endswith("once the cause is mended, the same command goes on")
+    assert caught.value.fix.note.endswith(
+        "fix the cause and run the same command again: it continues"
+    )
     assert caught.value.details["workers"][0]["ok"] is False
 
 
@@ -343,7 +347,9 @@ def test_what_a_client_that_is_gone_still_installs_is_no_installation_that_was_c
             go_on.touch()
 
     assert apply(remote, on_event=release_once_it_waits).changes == 0
-    assert re.fullmatch(r"provision-requirements-0123-0 still runs; the .* gone", "".join(waits))
+    assert re.fullmatch(
+        r"provision-requirements-0123-0 still runs; its client is gone", "".join(waits)
+    )
 
 
 def test_two_installers_of_uv_at_once_and_a_dead_one_before_them_leave_one_that_works(tmp_path, uv):
@@ -452,7 +458,7 @@ def test_typed_again_after_the_deadline_it_follows_the_job_that_still_runs(worke
     starts, go_on, error = left_running(worker, uv)
     assert error.why.startswith("step venv: ")
     assert "did not end in time" in error.why
-    assert "a longer --timeout: it joins what still runs" in str(error.fix)
+    assert "a longer --timeout: it joins the steps that still run" in str(error.fix)
     followed: list[ProvisionEvent] = []
 
     def release_once_followed(event: ProvisionEvent) -> None:
@@ -477,7 +483,7 @@ def test_undo_waits_for_what_a_client_that_is_gone_has_left_running(worker, uv):
         [worker.remote()], ["small"], deadline=seconds(120), on_event=release_once_it_waits
     )
     assert [(each.undone, each.error) for each in reports] == [(("small",), "")]
-    assert re.fullmatch(r"provision-venv-\S+ still runs; the client .* is gone", "".join(waits))
+    assert re.fullmatch(r"provision-venv-\S+ still runs; its client is gone", "".join(waits))
     assert starts.read_text() == "once\n"
     assert not (worker.home / ".tpukit").exists()
 

@@ -61,7 +61,7 @@ def test_a_recipe_says_what_is_in_its_way_and_undo_leaves_nothing(
             fails(_HEEDLESS, cause, fix)
             if begin.startswith("cat"):
                 step = wanted("dotfiles=file:///nowhere")
-                with pytest.raises(ProvisionFailed, match="0 MB of disk free, 200 MB may be"):
+                with pytest.raises(ProvisionFailed, match="0 MB of disk free, but 200 MB may be"):
                     provision_all(workers, step, deadline=within())
                 require_undone(undo_all(workers, (), deadline=within()))
             machine.sh(end)
@@ -99,7 +99,7 @@ def test_a_client_that_ends_early_loses_nothing_and_undo_takes_it_all(account: A
             client.send_signal(signal.SIGINT)
             told = client.communicate(timeout=60)[1]
         assert client.returncode == 130
-        assert "goes on there: the same command joins it" in told
+        assert "continues there: the same command joins it" in told
         again = tpukit.document("provision", "pod", "apt:htop")["provision"]
         assert (again["ok"], again["changes"], jobs()) == (True, 1, 1)
 

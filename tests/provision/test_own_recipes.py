@@ -90,9 +90,12 @@ def test_what_is_wrong_in_one_is_one_error_that_says_where(tmp_path):
         MINE + '[[releases]]\npythons = ["3.9"]': ("there is no Python for which", ""),
         MINE.replace('["einops"]', '"einops"'): ("(modules: it is not a list)", ""),
         MINE.replace('"einops==0.8.1"', "3"): ("(packages.0: it is not a string)", ""),
-        MINE.replace("description", "about"): ("(description: it is not there)", ""),
+        MINE.replace("description", "about"): ("(description: it is missing)", ""),
         f"x = {'[' * 3000}": ("mine.toml is not TOML", ""),
-        MINE + SMOKE: ("has a smoke test of its own", "a program of tpukit's"),
+        MINE + SMOKE: (
+            "has a smoke test of its own",
+            "the smoke test of the recipe that it extends",
+        ),
     }
     for text, (what, why) in cases.items():
         with pytest.raises(BadInput) as caught:

@@ -137,7 +137,7 @@ def test_a_version_that_does_not_fit_is_refused_with_the_reason():
         ("flax==new", '"new" is not a version of flax', ""),
         ("flax==", '"" is not a version of flax', ""),
         ("torch_xla==2.9.1", "torch_xla 2.9.1 is not known to fit torch_xla", ""),
-        ("tensorflow==2.21.0", "tensorflow comes with one version of tensorflow only", ""),
+        ("tensorflow==2.21.0", "tensorflow has only one version of tensorflow", ""),
     ]
     for text, what, why in cases:
         with pytest.raises(BadInput) as caught:

@@ -86,10 +86,10 @@ def test_a_file_travels_with_what_it_includes_each_once(tmp_path):
 
 def test_what_cannot_travel_is_refused_by_its_line(tmp_path):
     cases = {
-        "-e .": "is on this machine only",
-        "./wheels/x.whl": "is on this machine only",
-        "/opt/x.whl": "is on this machine only",
-        "mine @ file:///opt/mine": "is on this machine only",
+        "-e .": "is only on this machine",
+        "./wheels/x.whl": "is only on this machine",
+        "/opt/x.whl": "is only on this machine",
+        "mine @ file:///opt/mine": "is only on this machine",
         "-r missing.txt": "cannot read",
         "--extra-index-url https://me:${NOT_SET}@host/simple": "${NOT_SET} is not set here",
     }
@@ -113,7 +113,7 @@ def test_what_cannot_be_beside_a_recipe_is_refused_with_the_reason(tmp_path):
         ("jax", "torch_xla", "torch_xla cannot share an environment with jax", "libtpu"),
         ("flax", "Tensorflow_TPU==2.20.0", "cannot share an environment", "aborts at import"),
         ("jax", "libtpu==0.0.52", "libtpu 0.0.52 does not fit jax", "jax pins its own"),
-        ("jax", "jax==0.9.2", "jax==0.9.2 is asked for, and jax has 0.12.0.1 or 0.10.2", ""),
+        ("jax", "jax==0.9.2", "jax==0.9.2 is requested, but jax has 0.12.0.1 or 0.10.2", ""),
     ]
     for recipe, line, what, why in cases:
         found = read(write(tmp_path, root=f"{line}\n"))

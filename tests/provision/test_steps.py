@@ -104,12 +104,12 @@ TABLE = {
     "a full disk": Row(
         "disk",
         facts(PYTHON_3_12, on=host(free_kilobytes=2_000_000)),
-        fails="jax needs 3000 MB of disk, 1953 MB are free",
+        fails="jax needs 3000 MB of disk, but only 1953 MB are free",
     ),
     "a disk that a log fills": Row(
         "disk",
         facts(PYTHON_3_12, on=host(free_kilobytes=9, kernel_log_bytes=16 << 30)),
-        fails="jax needs 3000 MB of disk, 0 MB are free",
+        fails="jax needs 3000 MB of disk, but only 0 MB are free",
         says="sudo systemctl restart healthagent.service",
     ),
     "a stand-in needs less": Row(
@@ -352,7 +352,7 @@ def test_room_is_needed_for_steps_and_recipes_together_where_they_share_a_disk()
         (megabytes + 199, 200, 200, False, ""),  # a home on a disk of its own
         (megabytes - 1, 200, 200, False, f"needs {megabytes} MB of disk"),
         (megabytes - 1, megabytes - 1, 0, True, ""),  # how much that makes nobody knows yet
-        (much, 199, 200, False, "199 MB of disk free, 200 MB may be needed"),
+        (much, 199, 200, False, "only 199 MB of disk free, but 200 MB may be needed"),
     ):
         step = replace(parse("dotfiles=file:///x"), step=SystemStep("x", "", megabytes=step_needs))
         step = replace(step, step=replace(step.step, makes_room=makes_room))
@@ -367,7 +367,7 @@ def test_room_is_needed_for_steps_and_recipes_together_where_they_share_a_disk()
             check_plan(plan, (jax,))
         assert caught.value.why == "nothing was changed"
     fills = SystemFacts({step.word: StepFact(["much"])}, kernel_log_bytes=16 << 30)
-    with pytest.raises(ProvisionFailed, match="0 MB of disk free, 200 MB may be") as caught:
+    with pytest.raises(ProvisionFailed, match="0 MB of disk free, but 200 MB may be") as caught:
         check_plan(SystemPlan((step,), {worker: fills}, {}))
     assert "sudo systemctl restart healthagent.service" in caught.value.why
     strange = facts(PYTHON_3_12, on=host(architecture="aarch64"))

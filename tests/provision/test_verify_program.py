@@ -31,7 +31,7 @@ def test_what_is_installed_as_pinned_is_imported() -> None:
 @pytest.mark.parametrize(
     ("modules", "pin", "cause"),
     [
-        ("json", "pytest==0.1", "is installed, 0.1 is pinned"),
+        ("json", "pytest==0.1", "is installed, but 0.1 is pinned"),
         ("json", "no-such-distribution==1", "no-such-distribution"),
         ("no_such_module", PYTEST, "No module named 'no_such_module'"),
         # The pin alone is no driver: it has to be there, with something in it.

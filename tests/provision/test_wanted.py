@@ -49,7 +49,7 @@ def test_what_is_taken_back_needs_no_file_any_more(tmp_path: Path) -> None:
     assert known(["jax", "gone"], mine, brought) == ("jax", "gone")
     with pytest.raises(BadInput, match='"jaxx" is not a recipe') as caught:
         known(["gone", "jaxx"], mine, brought)
-    assert caught.value.why == "no environment of that name was brought either"
+    assert caught.value.why == "no worker has an environment of that name either"
     assert str(caught.value.fix) == "did you mean jax?"
 
     def silent() -> list[str]:
@@ -57,7 +57,7 @@ def test_what_is_taken_back_needs_no_file_any_more(tmp_path: Path) -> None:
 
     with pytest.raises(BadInput, match='"gone" is not a recipe') as caught:
         known(["gone"], mine, silent)
-    assert caught.value.why.endswith("could not be asked: demo worker 0 does not answer")
+    assert caught.value.why.endswith("could not be read: demo worker 0 does not answer")
 
 
 def test_a_project_s_profile_comes_before_the_user_s_once_it_is_trusted(tmp_path: Path) -> None:

@@ -1,11 +1,11 @@
-"""What should be on a worker: facts, steps that decide by them, recipes as data.
+"""Provisioning of workers: facts, steps that decide from them, and recipes as data.
 
-The second run changes nothing; nothing here touches the system's own Python.
+A second run changes nothing. Nothing here changes the system's own Python.
 """
 
 from pathlib import Path
 
 
 def recipe_names() -> tuple[str, ...]:
-    """Return the names of all recipes, in order, without reading them."""
+    """Return the names of tpukit's recipes, sorted, without reading the files."""
     return tuple(sorted(path.stem for path in (Path(__file__).parent / "recipes").glob("*.toml")))

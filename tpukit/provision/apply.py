@@ -1,4 +1,4 @@
-"""Apply the steps to every worker of a slice at once, with one report each."""
+"""Applies recipes to all workers of a slice at once; each worker gets a report."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tpukit.remote.connection.worker import RemoteWorker
 if TYPE_CHECKING:
     from tpukit.remote.connection.client import Connection
 
-#: Seconds that provisioning may take at most; the deadline can cut it shorter.
+#: The most seconds that provisioning may take; the deadline can be earlier.
 PROVISION_SECONDS = 1800.0
 
 
@@ -35,10 +35,10 @@ def provision(
     deadline: Deadline,
     on_event: OnEvent = lambda event: None,
 ) -> ProvisionReport:
-    """Bring every worker to what the recipe says and return one report each.
+    """Apply a recipe to every worker and return one report each.
 
-    A worker that fails never stops the others, and is never raised: its report has the error.
-    `on_event` is called from one thread at a time.
+    If a worker fails, the others go on, and its report has the error; nothing is raised. Only one
+    thread at a time calls `on_event`.
     """
     deadline, plans = deadline.within(PROVISION_SECONDS), [Plan(recipe, requirements)]
     reports = apply_recipes(workers, plans, deadline, one_at_a_time(on_event))
@@ -52,10 +52,10 @@ def apply_recipes(
     on_event: OnEvent,
     known: Mapping[RemoteWorker, Facts] = {},
 ) -> list[WorkerProvisionReport]:
-    """Bring every worker to what the plans say, one after the other, and return one report each.
+    """Apply the plans in order on every worker, and return one report each.
 
-    `known` are facts that are still true; workers without are asked. None stops the others.
-    `on_event` is called from several threads.
+    `known` has facts that are still true; other workers' facts are read. A worker that fails does
+    not stop the others. Several threads call `on_event`.
     """
 
     def apply(worker: RemoteWorker) -> WorkerProvisionReport:
@@ -65,20 +65,20 @@ def apply_recipes(
 
 
 def require_provisioned(report: ProvisionReport) -> ProvisionReport:
-    """Return the report, or raise for the workers that failed, with all reports in `details`.
+    """Return the report, or raise one error for the failed workers, with all reports in `details`.
 
     Raises:
         ProvisionFailed: a step failed on a worker.
         DeadlinePassed: a worker was not done in time; its job goes on.
-        TpukitError: a worker could not be reached: the class of the error that says why.
+        TpukitError: a worker could not be reached; the error has the class of the cause.
     """
     if report.ok:
         return report
     first, error = failure("provisioning failed", report.workers, report.document())
     log = f"read the whole log on the worker: {first.log_path}; " if first.log_path else ""
-    note = f"{log}once the cause is mended, the same command goes on"
+    note = f"{log}fix the cause and run the same command again: it continues"
     if isinstance(error, DeadlinePassed):
-        note = "type the same command with a longer --timeout: it joins what still runs"
+        note = "run the same command with a longer --timeout: it joins the steps that still run"
     error.fix = error.fix or Fix(note=note)
     raise error
 
@@ -88,7 +88,7 @@ def _applied(jobs: WorkerJobs, plans: Sequence[Plan], facts: Facts | None) -> Wo
     taken, python = TakenSteps(jobs), ""
     try:
         facts = facts or jobs.briefly(read_facts)
-        if len(plans) > 1:  # for one alone a step sees to it, before any that changes something
+        if len(plans) > 1:  # with one plan, its step `disk` checks this before any change
             check_room(facts, plans)
         for plan in plans:
             python = interpreter(facts, plan)
@@ -99,7 +99,7 @@ def _applied(jobs: WorkerJobs, plans: Sequence[Plan], facts: Facts | None) -> Wo
 
 
 class _Application:
-    """The steps of one plan on a worker; `_facts` are true of it until one changes something."""
+    """The steps of one plan on a worker; `_facts` hold until a step changes something."""
 
     def __init__(self, jobs: WorkerJobs, plan: Plan, facts: Facts, taken: TakenSteps) -> None:
         self._jobs = jobs
@@ -108,7 +108,7 @@ class _Application:
         self._taken = taken
 
     def facts_after(self) -> Facts:
-        """Take every step, and return what is true then; raise `TpukitError` as one fails."""
+        """Take every step and return the facts after them; raise `TpukitError` if one fails."""
         if self._settled():
             self._take_all()
         else:
@@ -116,7 +116,7 @@ class _Application:
         return self._facts
 
     def _settled(self) -> bool:
-        """Return whether nothing has to be done."""
+        """Return True if no step needs a change."""
         with suppress(ProvisionFailed):
             return not any(step.decide(self._facts, self._plan).commands for step in STEPS)
         return False
@@ -130,21 +130,21 @@ class _Application:
             self._take_all()
 
     def _let_installing_end(self) -> None:
-        """Wait for what a client that is gone has left installing: that was not cut off.
-
-        What installs the packages themselves is joined by their step.
-        """
+        """Wait for jobs of a client that is gone. The step `packages` joins its own job."""
         for job in self._jobs.briefly(partial(read_system_facts, ())).open_jobs:
             if not is_attempt(job, "packages"):
                 self._jobs.outwait(job)
-        self._facts = self._jobs.briefly(read_facts)  # it may have ended between two looks
+        self._facts = self._jobs.briefly(read_facts)  # a job may have ended before the wait
 
     def _take_all(self) -> None:
         for step in STEPS:
             self._taken.take(self._plan.label(step.name), partial(self._take, step))
 
     def _take(self, step: Step) -> tuple[str, str]:
-        """Do what a step needs, until nothing more is needed; return its outcome and why."""
+        """Take a step if it needs a change; return its outcome and the reason.
+
+        Raises `ProvisionFailed` if it still needs one afterwards.
+        """
         decision = step.decide(self._facts, self._plan)
         if not decision.commands:
             return "unchanged", decision.reason

@@ -1,4 +1,4 @@
-"""Facts that recipes go by: the Pythons of a worker, and what is installed there."""
+"""The facts for recipes: a worker's Pythons, its environments and their packages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tpukit.provision.packages import normalized
 
-#: An absolute path: it can never be taken for an option.
+#: An absolute path, which no program takes for an option.
 AbsolutePath = Annotated[str, Field(pattern=r"^/[^\x00-\x1f\x7f]*$", max_length=4096)]
 Version = Annotated[str, Field(pattern=r"^[0-9][0-9A-Za-z.+!_-]*$", max_length=100)]
 Count = Annotated[int, Field(ge=0, le=1 << 20)]
@@ -16,16 +16,17 @@ Word = Annotated[str, Field(max_length=200)]
 
 
 class Fact(BaseModel):
-    """What the agent's `read_facts` says of one thing."""
+    """A part of the answer of the agent's `read_facts`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class HostFacts(Fact):
-    """`emulated_devices` is 0 on a TPU VM; `glibc` is empty where there is none.
+    """The machine. `glibc` is empty if its C library is another one.
 
-    `emulator` is not empty on an emulated worker, which has no device either where its runtime
-    version does not fit its chips. `kernel_log_bytes` is the size of /var/log/kern.log.
+    `emulated_devices` is 0 on a TPU VM, and on an emulated worker if its runtime version does not
+    fit its chips. `emulator` is not empty on an emulated worker. `kernel_log_bytes` is the size of
+    /var/log/kern.log.
     """
 
     home: AbsolutePath
@@ -43,7 +44,7 @@ class HostFacts(Fact):
 
 
 class Python(Fact):
-    """An interpreter that ran; `venv`: it can make environments that have pip."""
+    """A working interpreter. `venv` is True if it can make environments with pip."""
 
     path: AbsolutePath
     version: Version
@@ -57,10 +58,10 @@ class Python(Fact):
 
 
 class Venv(Fact):
-    """One environment, with marks that steps leave in it: `requirements`, `upgraded`, `verified`.
+    """One environment. Steps leave the marks `requirements`, `upgraded` and `verified` in it.
 
-    `editable` is the folder of a project that is installed as it is now. `installing`: packages are
-    being installed, or whoever did so has died.
+    `editable` is the folder of a project that is installed in editable mode. `installing` is True
+    while packages are being installed, and stays True if an installation was cut off.
     """
 
     name: Word
@@ -78,12 +79,12 @@ class Venv(Fact):
 
     def installed(self, name: str) -> str | None:
         """Return the version of a package, by any spelling of its name, or None."""
-        found = {normalized(each): version for each, version in self.packages.items()}
-        return found.get(normalized(name))
+        versions = {normalized(package): version for package, version in self.packages.items()}
+        return versions.get(normalized(name))
 
 
 class Facts(Fact):
-    """Everything the steps decide by; `ended_jobs` are the ids of earlier attempts."""
+    """All facts that steps need; `ended_jobs` has the ids of earlier attempts."""
 
     host: HostFacts
     pythons: tuple[Python, ...] = ()
@@ -92,7 +93,7 @@ class Facts(Fact):
     ended_jobs: frozenset[Word] = frozenset()
 
     def venv(self, name: str) -> Venv | None:
-        """Return the environment of this name, where there is one."""
+        """Return the environment of this name, or None."""
         return next((venv for venv in self.venvs if venv.name == name), None)
 
 

@@ -1,4 +1,4 @@
-"""Why an installation has failed, where its log tells, and what helps: install_failures.toml."""
+"""Known causes of failed installations, by texts in their logs: install_failures.toml."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tpukit.errors import Fix, ProvisionFailed
 
 
 def known_failure(lines: Iterable[str]) -> ProvisionFailed | None:
-    """Return the error for what the last lines of a log say, where the reason is a known one."""
+    """Return the error for the last lines of a log, or None if their cause is not known."""
     log = "\n".join(lines)
     table = files("tpukit.provision").joinpath("install_failures.toml").read_text("utf-8")
     for known in tomllib.loads(table)["failures"]:

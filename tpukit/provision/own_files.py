@@ -1,4 +1,4 @@
-"""Files of the user's own, and of a project that the user trusts: one folder each, by name."""
+"""TOML files by name, in the user's folder and in the folder of a trusted project."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from tpukit.text import shown_path
 
 @dataclass(frozen=True)
 class OwnFiles:
-    """`NAME.toml` in the folder of a project, which comes first, or in the user's.
+    """The files `NAME.toml` in the folder of a project, which comes first, or in the user's.
 
-    What is in `project` counts once `trusts` returns so for its path and text.
+    A file in `project` is read only if `trusts` returns True for its path and text.
     """
 
     user: Path
     project: Path | None = None
     trusts: Callable[[Path, str], bool] = lambda path, text: False
 
-    _says: ClassVar[str] = ""  #: what such a file may do, for who is to trust it
+    _says: ClassVar[str] = ""  #: why trust matters: a sentence about the power of these files
 
     def names(self) -> tuple[str, ...]:
-        """Return the names of all of them, in order, without reading them."""
+        """Return the names of all files, sorted, without reading them."""
         paths = [path for folder in self._folders() for path in folder.glob("*.toml")]
         return tuple(sorted({path.stem for path in paths if path.is_file()}))
 
     def _text(self, name: str) -> tuple[Path, str] | None:
-        """Return the file of a name and its text, or None where there is none.
+        """Return the path and the text of a name's file, or None if there is none.
 
         Raises:
             BadInput: the file cannot be read.
-            SecurityRefusal: it is a project's that is not trusted.
+            SecurityRefusal: the file is in a project and not trusted.
         """
         if name not in self.names():
             return None
@@ -47,7 +47,7 @@ class OwnFiles:
                 raise SecurityRefusal(
                     f"{shown_path(path)} is not trusted",
                     why=self._says,
-                    fix=Fix.command("tpukit", "config", "trust", str(path), note="read it before"),
+                    fix=Fix.command("tpukit", "config", "trust", str(path), note="read it first"),
                 )
             return path, text
         return None

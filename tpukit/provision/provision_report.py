@@ -1,4 +1,4 @@
-"""What came of provisioning: of a step, of a worker, of a slice."""
+"""The reports on provisioning: on a step, a worker, and a slice."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ WorkerReport = TypeVar("WorkerReport", "WorkerProvisionReport", "WorkerUndoRepor
 
 @dataclass(frozen=True)
 class StepReport(Documented):
-    """What became of one provisioning step: `changed`, `unchanged` or `failed`."""
+    """One provisioning step. Its outcome is `changed`, `unchanged` or `failed`."""
 
     name: str
     outcome: str
@@ -48,7 +48,7 @@ class WorkerProvisionReport(Documented):
 
 @dataclass(frozen=True)
 class WorkerUndoReport(Documented):
-    """What was taken back on one worker. `error` is empty unless that failed."""
+    """The undone steps and environments of one worker. `error` is empty unless it failed."""
 
     _derived, _hidden = ("ok",), ("cause",)
     worker: int
@@ -83,14 +83,14 @@ class ProvisionReport(Documented):
 def failure(
     what: str, reports: Sequence[WorkerReport], details: dict[str, Any]
 ) -> tuple[WorkerReport, TpukitError]:
-    """Return the error for workers of which some failed, and the report that it is about."""
-    failed = [each for each in reports if not each.ok]
-    several = len({each.slice for each in reports}) > 1
-    named = names_of_workers([(each.slice, each.worker) for each in failed], several=several)
+    """Return one error for all failed workers, and the report of the worker that decides it."""
+    failed = [report for report in reports if not report.ok]
+    several = len({report.slice for report in reports}) > 1
+    named = names_of_workers([(report.slice, report.worker) for report in failed], several=several)
     cause = decisive(worker.cause for worker in failed)
     kind = type(cause) if cause else ProvisionFailed
     first: WorkerReport = next(
-        (each for each in failed if cause and each.cause is cause), failed[0]
+        (report for report in failed if cause and report.cause is cause), failed[0]
     )
     return first, kind(
         f"{what} on {named}",

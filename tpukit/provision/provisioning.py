@@ -1,6 +1,6 @@
-"""Everything that was asked for on every worker: the system's steps first, then each recipe.
+"""Plans, applies and reports provisioning on every worker: system steps first, then recipes.
 
-What would be done, what is done, and what was done; undo.py takes it back.
+`undo.py` reverses it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tpukit.remote.connection.worker import RemoteWorker
 
 @dataclass(frozen=True)
 class WorkerPlan(Documented):
-    """What would be done on one worker: a step is `needed`, `unchanged` or `refused`."""
+    """The planned steps of one worker; an outcome is `needed`, `unchanged` or `refused`."""
 
     _derived = ("changes",)
     worker: int
@@ -46,7 +46,10 @@ class WorkerPlan(Documented):
 
 @dataclass(frozen=True)
 class WorkerStatus:
-    """What tpukit has brought to one worker; `needed` is what of a step no longer holds."""
+    """The steps and environments that tpukit has brought to one worker.
+
+    `needed` has the changes that a step would need again, by the step's word.
+    """
 
     worker: int
     ledgers: tuple[Ledger, ...]
@@ -57,11 +60,12 @@ class WorkerStatus:
     def document(self) -> dict[str, Any]:
         """Return the public JSON value."""
         steps = [
-            {**each.document(), "needed": self.needed.get(each.step, [])} for each in self.ledgers
+            {**ledger.document(), "needed": self.needed.get(ledger.step, [])}
+            for ledger in self.ledgers
         ]
         environments = [
-            {"name": each.name, "python": each.version, "verified": bool(each.verified)}
-            for each in self.environments
+            {"name": venv.name, "python": venv.version, "verified": bool(venv.verified)}
+            for venv in self.environments
         ]
         place = {"worker": self.worker, "slice": self.slice}
         return {**place, "steps": steps, "environments": environments}
@@ -74,13 +78,13 @@ def plan_all(
     requirements: Requirements | None = None,
     deadline: Deadline,
 ) -> list[WorkerPlan]:
-    """Return what `provision_all` would do on each worker; changes nothing.
+    """Return the changes that `provision_all` would make on each worker; change nothing.
 
-    Raises `TpukitError` where a worker's facts cannot be read.
+    Raises `TpukitError` if a worker's facts cannot be read.
     """
     recipes = _plans(wanted, requirements)
     plan = read_plan(workers, wanted.steps, deadline, environments=bool(recipes))
-    return [_worker_plan(plan, each, recipes) for each in workers]
+    return [_worker_plan(plan, worker, recipes) for worker in workers]
 
 
 def provision_all(
@@ -92,14 +96,14 @@ def provision_all(
     on_event: OnEvent = lambda event: None,
     prepare: Callable[[], object] = lambda: None,
 ) -> ProvisionReport:
-    """Bring every worker to what is wanted and return one report each.
+    """Apply system steps, then recipes, to every worker, and return one report each.
 
-    What stands in a step's way on any worker is raised before the first change on any; `prepare` is
-    called after that. A worker that fails later stops none of the others: its report has the error.
-    `on_event` is called from one thread at a time.
+    If there are system steps, all workers are checked before the first change, and `prepare` is
+    called after the check. If a worker fails later, the others go on, and its report has the error.
+    Only one thread at a time calls `on_event`.
 
     Raises:
-        ProvisionFailed: a step cannot be, or there is no room for it.
+        ProvisionFailed: a worker refuses a system step or a recipe, or lacks disk space.
         TpukitError: a worker's facts cannot be read.
     """
     deadline, tell = deadline.within(PROVISION_SECONDS), one_at_a_time(on_event)
@@ -113,30 +117,32 @@ def provision_all(
     applied = apply_steps(workers, plan, deadline, tell)
     reports = dict(zip(workers, applied, strict=True))
     if recipes:
-        left = [each for each in workers if reports[each].ok]
-        same = {each: plan.environments[each] for each in left if not reports[each].changes}
+        left = [worker for worker in workers if reports[worker].ok]
+        same = {worker: plan.environments[worker] for worker in left if not reports[worker].changes}
         done = apply_recipes(left, recipes, deadline, tell, same)
         for worker, report in zip(left, done, strict=True):
             reports[worker] = replace(report, steps=reports[worker].steps + report.steps)
-    return ProvisionReport(name, tuple(reports[each] for each in workers))
+    return ProvisionReport(name, tuple(reports[worker] for worker in workers))
 
 
 def environments_on(workers: Sequence[RemoteWorker], deadline: Deadline) -> frozenset[str]:
-    """Return the names of the environments that are on any worker: those of recipes.
+    """Return the names of all environments of recipes on the workers.
 
-    Raises `TpukitError` where a worker's facts cannot be read.
+    Raises `TpukitError` if a worker's facts cannot be read.
     """
-    found = read_plan(workers, (), deadline, environments=True).environments
-    return frozenset(venv.name for facts in found.values() for venv in facts.venvs)
+    known = read_plan(workers, (), deadline, environments=True).environments
+    return frozenset(venv.name for facts in known.values() for venv in facts.venvs)
 
 
 def status_all(workers: Sequence[RemoteWorker], *, deadline: Deadline) -> list[WorkerStatus]:
-    """Return what tpukit has brought to each worker.
+    """Return the steps and environments that tpukit has brought to each worker.
 
-    Raises `TpukitError` where a worker's facts cannot be read.
+    Raises `TpukitError` if a worker's facts cannot be read.
     """
     known = read_plan(workers, (), deadline, environments=True)
-    ledgers = {each.step: each for facts in known.facts.values() for each in facts.ledgers.values()}
+    ledgers = {
+        ledger.step: ledger for facts in known.facts.values() for ledger in facts.ledgers.values()
+    }
     steps = tuple(
         replace(system_steps.parse(word), value=ledger.value)
         for word, ledger in sorted(ledgers.items())
@@ -148,7 +154,7 @@ def status_all(workers: Sequence[RemoteWorker], *, deadline: Deadline) -> list[W
 
 def _plans(wanted: Wanted, requirements: Requirements | None) -> list[Plan]:
     several = len(wanted.recipes) > 1
-    return [Plan(each, requirements, several) for each in wanted.recipes]
+    return [Plan(recipe, requirements, several) for recipe in wanted.recipes]
 
 
 def _worker_plan(plan: SystemPlan, worker: RemoteWorker, recipes: Iterable[Plan]) -> WorkerPlan:
@@ -169,11 +175,14 @@ def _worker_plan(plan: SystemPlan, worker: RemoteWorker, recipes: Iterable[Plan]
 
 
 def _recipe_plan(plan: Plan, facts: Facts) -> list[StepReport]:
-    """Return the steps of a recipe as the facts are now: a later one may need what comes before."""
+    """Return a recipe's steps by the current facts.
+
+    A step that fails on these facts is `needed` if an earlier step would change them first.
+    """
     steps: list[StepReport] = []
     for step in STEPS:
         name = plan.label(step.name)
-        before = [each.name for each in steps if each.outcome == "needed"]
+        before = [report.name for report in steps if report.outcome == "needed"]
         try:
             decision = step.decide(facts, plan)
         except ProvisionFailed as error:
@@ -187,7 +196,7 @@ def _recipe_plan(plan: Plan, facts: Facts) -> list[StepReport]:
 
 
 def _worker_status(plan: SystemPlan, worker: RemoteWorker, facts: Facts) -> WorkerStatus:
-    found = plan.facts[worker]
-    ledgers = sorted(found.ledgers.values(), key=lambda each: each.number)
-    needed = {word: fact.needed for word, fact in found.steps.items() if word in found.ledgers}
+    system = plan.facts[worker]
+    ledgers = sorted(system.ledgers.values(), key=lambda ledger: ledger.number)
+    needed = {word: fact.needed for word, fact in system.steps.items() if word in system.ledgers}
     return WorkerStatus(worker.index, tuple(ledgers), needed, facts.venvs, worker.slice)

@@ -1,4 +1,4 @@
-"""What the file of a recipe may say: TOML, checked key by key."""
+"""The TOML file of a recipe, checked key by key."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tpukit.provision.packages import Package
 from tpukit.settings.files import toml_table
 from tpukit.text import one_line
 
-#: What is wrong with a key, in TOML's words in place of Python's.
+#: Messages for a wrong key, in TOML's terms instead of Python's.
 _WRONG = {
-    "missing": "it is not there",
+    "missing": "it is missing",
     "extra_forbidden": "there is no such key",
     "string_type": "it is not a string",
     "tuple_type": "it is not a list",
@@ -52,7 +52,7 @@ Names = Annotated[
 
 
 class Table(BaseModel):
-    """A table of the file; a key that is not known is an error, so that no typing error hides."""
+    """A table of the file; an unknown key is an error, to reveal misspelled keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -62,13 +62,13 @@ ProgramFile = Annotated[str, Field(pattern=r"^[a-z_]*(_program\.py)?$")]
 
 @dataclass(frozen=True)
 class SmokeProgram:
-    """What computes in a framework's smoke test."""
+    """The programs of a framework's smoke test."""
 
     program: ProgramFile  #: a file in `tpukit/smoke`
-    names_device_kind: bool  #: whether the framework names the kind of a TPU (`TPU v3`)
-    has_ring: bool = False  #: whether each device sends its number to the next one, too
-    bench_program: ProgramFile = ""  #: what measures from level 2 on, beside `program`
-    soak_program: ProgramFile = ""  #: what keeps devices busy at level 3, beside both
+    names_device_kind: bool  #: True if the framework names the kind of a TPU (`TPU v3`)
+    has_ring: bool = False  #: True if each device also sends its number to the next one
+    bench_program: ProgramFile = ""  #: measures performance from level 2 on
+    soak_program: ProgramFile = ""  #: keeps the devices busy at level 3
 
     def files(self, level: int) -> tuple[str, ...]:
         """Return the files that a level needs."""
@@ -76,7 +76,7 @@ class SmokeProgram:
 
 
 class ReleaseTable(Table):
-    """`[[releases]]`; without `stand_in_packages` they are `packages` without the TPU's driver."""
+    """`[[releases]]`. `stand_in_packages` defaults to `packages` without the TPU driver."""
 
     pythons: tuple[PythonVersion, ...]
     packages: tuple[Requirement, ...] = ()
@@ -87,7 +87,7 @@ class ReleaseTable(Table):
 
 
 class RecipeFile(Table):
-    """The file of a recipe; what one that extends another leaves out is the other's."""
+    """The file of a recipe. A recipe that extends another inherits the keys that it omits."""
 
     name: Name
     description: str
@@ -109,9 +109,9 @@ class RecipeFile(Table):
 
 
 def parse_recipe_file(shown: str, text: str) -> RecipeFile:
-    """Return what a recipe's file says; `shown` is what an error calls it.
+    """Return the parsed file of a recipe; errors name the file as `shown`.
 
-    Raises `BadInput` for what is no TOML, and for the first key that is wrong.
+    Raises `BadInput` if it is not TOML, or for the first invalid key.
     """
     fix = Fix(note=f"edit {shown}")
     table = toml_table(shown, text, fix)

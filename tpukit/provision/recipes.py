@@ -1,6 +1,6 @@
-"""Recipes: which packages make a framework run on which Python, as data with sources.
+"""Recipes: the packages that a framework needs for each Python version, as data with sources.
 
-A recipe may extend others; what it adds comes on top of theirs, Python by Python.
+A recipe may extend others and add packages to theirs, for each Python version.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tpukit.text import one_line
 if TYPE_CHECKING:
     from tpukit.provision.own_recipes import OwnRecipes
 
-#: The installer, the same on every worker; scripts/lock locks it.
+#: The version of the installer on every worker; scripts/lock writes its hashes.
 UV_VERSION = "0.13.9"
 
 
 @dataclass(frozen=True)
 class Release:
-    """The packages for some Python versions, and those that stand in for them without a TPU."""
+    """The packages for some Python versions, on a TPU and on emulated workers (stand-ins)."""
 
     pythons: tuple[str, ...]  #: such as "3.12", newest last
     packages: tuple[Package, ...]
@@ -35,96 +35,96 @@ class Release:
     disk_megabytes: int
     stand_in_disk_megabytes: int
     sources: tuple[str, ...]
-    lock: str = ""  #: the recipe whose lock holds for it, all of it or what it extends; or none
+    lock: str = ""  #: the recipe with the lock to use, which may cover only a part; "" for none
 
     def packages_for(self, emulated: bool) -> tuple[Package, ...]:
         """Return the packages for a TPU VM, or those for an emulated worker."""
         return self.stand_in_packages if emulated else self.packages
 
     def megabytes_for(self, emulated: bool) -> int:
-        """Return the disk that `packages_for` needs."""
+        """Return the megabytes of disk that `packages_for` needs."""
         return self.stand_in_disk_megabytes if emulated else self.disk_megabytes
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A framework: its releases, the preferred one first, and what its wheels need of a worker."""
+    """A framework: its releases, preferred first, and the requirements of its wheels."""
 
-    name: str  #: also of the Python package whose version is the framework's
+    name: str  #: also the name of the framework's main Python package
     description: str
     modules: tuple[str, ...]  #: to import when verifying
-    managed_python: str  #: the Python to fetch where the worker has none that fits
+    managed_python: str  #: the Python to fetch if the worker has none that fits
     glibc: str
     architecture: str
     smoke: SmokeProgram
     releases: tuple[Release, ...]
-    experimental: str = ""  #: why it is, for one that is
-    no_stand_in: str = ""  #: why an emulated worker cannot have it, for one that it cannot
-    conflicts: Mapping[str, str] = field(default_factory=dict)  #: package -> why not beside it
+    experimental: str = ""  #: the reason if it is experimental
+    no_stand_in: str = ""  #: the reason if an emulated worker cannot have it
+    conflicts: Mapping[str, str] = field(default_factory=dict)  #: package -> why it conflicts
     unfit: Mapping[str, str] = field(default_factory=dict)  #: requirement -> why it does not fit
     fits: Mapping[str, str] = field(default_factory=dict)  #: package -> versions known to fit
-    together: tuple[tuple[str, ...], ...] = ()  #: pins that only come together
+    together: tuple[tuple[str, ...], ...] = ()  #: pins that must change together
     needs_python: Mapping[str, str] = field(default_factory=dict)  #: requirement -> its Pythons
 
-    upgrade: str = ""  #: names the upgrade that is asked for, where one is
+    upgrade: str = ""  #: the name of a requested upgrade
 
     @classmethod
     def named(cls, text: str, own: OwnRecipes | None = None) -> Recipe:
-        """Return the recipe `NAME`, or with `NAME==VERSION` the same in another version.
+        """Return the recipe for `NAME` or `NAME==VERSION`.
 
         Raises:
-            BadInput: there is none, here or among one's own; or that version is not known to fit.
-            SecurityRefusal: it is a project's that is not trusted.
+            BadInput: there is no such recipe, or the version is not known to fit.
+            SecurityRefusal: the recipe is in a project and not trusted.
         """
         name, equals, version = text.partition("==")
         recipe = _composed(name, (), own)
-        found = recipe.with_versions({recipe.name: version}) if equals else recipe
-        # What is fetched where a worker has no Python that fits has to fit, too.
-        managed = found.managed_python
-        fetched = managed if found.release_for(managed) else found.releases[0].pythons[-1]
-        return replace(found, managed_python=fetched)
+        recipe = recipe.with_versions({recipe.name: version}) if equals else recipe
+        # The Python to fetch must have a release, too.
+        managed = recipe.managed_python
+        fetched = managed if recipe.release_for(managed) else recipe.releases[0].pythons[-1]
+        return replace(recipe, managed_python=fetched)
 
     @property
     def pythons(self) -> tuple[str, ...]:
-        """Every Python minor version that a release fits, oldest first."""
-        found = [python for release in self.releases for python in release.pythons]
-        return tuple(sorted(found, key=_numbers))
+        """Every Python minor version that has a release, oldest first."""
+        pythons = [python for release in self.releases for python in release.pythons]
+        return tuple(sorted(pythons, key=_numbers))
 
     def release_for(self, python: str) -> Release | None:
         """Return the release for a Python minor version such as `3.12`."""
-        return next((each for each in self.releases if python in each.pythons), None)
+        return next((release for release in self.releases if python in release.pythons), None)
 
     def lock_text(self, python: str, emulated: bool) -> str:
-        """Return the lock with hashes for a Python minor version, empty where there is none."""
+        """Return the lock with hashes for a Python minor version, or "" if there is none."""
         release = self.release_for(python)
         return _lock_text(release.lock, python, emulated) if release and release.lock else ""
 
     def with_versions(self, versions: Mapping[str, str]) -> Recipe:
-        """Return the recipe with packages in other versions.
+        """Return the recipe with other versions of some packages.
 
-        A release that has them comes first, as it is; the others are not locked any more. Raises
-        `BadInput` for a version that is not known to fit.
+        Releases that already have these versions come first and keep their locks; the others lose
+        theirs. Raises `BadInput` for a version that is not known to fit.
         """
         asked = {normalized(name): version for name, version in versions.items()}
         for name, version in versions.items():
             self._check_fits(name, version)
         for pins in self.together:
-            parsed = {each.key: each.version for each in map(Package.parse, pins)}
+            parsed = {package.key: package.version for package in map(Package.parse, pins)}
             if any(asked.get(name) == version for name, version in parsed.items()):
                 asked = {**parsed, **asked}
         loosened = self._loosened({name: f"=={version}" for name, version in asked.items()})
-        exact = tuple(each for each in self.releases if _has(each, asked))
+        exact = tuple(release for release in self.releases if _has(release, asked))
         return _with_release(replace(loosened, releases=exact + _without(loosened.releases, exact)))
 
     def upgraded(self, when: str) -> Recipe:
-        """Return the recipe with the newest of what is known to fit, none of it locked.
+        """Return the recipe with all package versions that are known to fit, and without locks.
 
-        `when` names this upgrade: an environment has each once.
+        `when` names this upgrade; an environment gets each upgrade once.
         """
         return _with_release(replace(self._loosened({}), upgrade=when))
 
     def check_beside(self, packages: Iterable[Package]) -> None:
-        """Raise `BadInput` where packages that are to come on top cannot be beside this recipe."""
+        """Raise `BadInput` if one of the packages cannot share the recipe's environment."""
         for package in packages:
             if reason := self.conflicts.get(package.key):
                 raise BadInput(
@@ -137,17 +137,17 @@ class Recipe:
                 self._check_pins(package)
 
     def _check_pins(self, package: Package) -> None:
-        """Raise `BadInput` where every release pins another version."""
+        """Raise `BadInput` if every release pins another version of the package."""
         pins = [
-            each.version
+            pinned.version
             for release in self.releases
-            for each in release.packages
-            if each.key == package.key and each.version
+            for pinned in release.packages
+            if pinned.key == package.key and pinned.version
         ]
         if pins and package.version not in pins:
             has = " or ".join(dict.fromkeys(pins))
             raise BadInput(
-                f"{package.pin} is asked for, and {self.name} has {has}",
+                f"{package.pin} is requested, but {self.name} has {has}",
                 fix=Fix(note=f"leave {package.name} out, or take another release of {self.name}"),
             )
 
@@ -163,7 +163,7 @@ class Recipe:
             raise BadInput(f'"{shown}" is not a version of {name}', fix=fix) from None
         self._check_unfit(name, version, fix)
         if known is None:
-            raise BadInput(f"{self.name} comes with one version of {name} only", fix=fix)
+            raise BadInput(f"{self.name} has only one version of {name}", fix=fix)
         if not Package.parse(f"{name}{known}").admits(version):
             raise BadInput(f"{name} {version} is not known to fit {self.name}", fix=fix)
 
@@ -178,7 +178,7 @@ class Recipe:
                 )
 
     def _loosened(self, asked: Mapping[str, str]) -> Recipe:
-        """Return it with the versions asked for, and of the rest what is known to fit."""
+        """Return the recipe with the requested versions, and all fitting versions of the rest."""
 
         def loose(package: Package) -> Package:
             if package.key in asked:
@@ -190,11 +190,11 @@ class Recipe:
             stand_ins = tuple(map(loose, release.stand_in_packages))
             return replace(release, packages=packages, stand_in_packages=stand_ins, lock="")
 
-        releases = tuple(self._for_its_pythons(loosened(each)) for each in self.releases)
-        return replace(self, releases=tuple(each for each in releases if each.pythons))
+        releases = (self._for_its_pythons(loosened(release)) for release in self.releases)
+        return replace(self, releases=tuple(release for release in releases if release.pythons))
 
     def _for_its_pythons(self, release: Release) -> Release:
-        """Return a release without the Pythons that one of its packages does not run on."""
+        """Return a release without the Pythons that one of its packages excludes."""
         needed = [
             versions
             for text, versions in self.needs_python.items()
@@ -210,7 +210,10 @@ class Recipe:
 
 
 def _composed(name: str, within: Sequence[str], others: OwnRecipes | None) -> Recipe:
-    """Return a recipe with all that it extends; `within` are those that extend it."""
+    """Return a recipe combined with the recipes that it extends.
+
+    `within` has the names of the recipes that extend it.
+    """
     if name in within:
         circle = " -> ".join([*within, name])
         raise BadInput(f"recipes extend each other in a circle: {circle}", fix=Fix(note="break it"))
@@ -243,19 +246,19 @@ def _alone(own: RecipeFile) -> Recipe:
 
 
 def _extended(base: Recipe, own: RecipeFile, lock: str) -> Recipe:
-    """Return what `own` makes of a recipe: its packages come on top, for each Python."""
-    tables = own.releases or [ReleaseTable(pythons=each.pythons) for each in base.releases]
+    """Return a recipe with the file's values, and its packages added for each Python."""
+    tables = own.releases or [ReleaseTable(pythons=release.pythons) for release in base.releases]
     releases = []
     for table in tables:
         for below in base.releases:
-            shared = tuple(each for each in table.pythons if each in below.pythons)
+            shared = tuple(python for python in table.pythons if python in below.pythons)
             if shared:
                 releases.append(_merged(below, _release(table, own, lock), shared))
     return replace(_overlaid(base, own), releases=tuple(releases))
 
 
 def _overlaid(base: Recipe, own: RecipeFile) -> Recipe:
-    """Return a recipe with all that a file says, but for its releases."""
+    """Return a recipe with the values of a file, except the file's releases."""
     return replace(
         base,
         name=own.name,
@@ -276,12 +279,12 @@ def _overlaid(base: Recipe, own: RecipeFile) -> Recipe:
 
 
 def _joined(one: Recipe, other: Recipe) -> Recipe:
-    """Return two recipes in one environment; `_checked` finds whether they can be."""
+    """Return two recipes combined for one environment; `_checked` checks the result."""
     releases = [
         _merged(below, above, shared)
         for below in one.releases
         for above in other.releases
-        if (shared := tuple(each for each in below.pythons if each in above.pythons))
+        if (shared := tuple(python for python in below.pythons if python in above.pythons))
     ]
     return replace(
         one,
@@ -298,12 +301,12 @@ def _joined(one: Recipe, other: Recipe) -> Recipe:
 
 def _merged(below: Release, above: Release, pythons: tuple[str, ...]) -> Release:
     def both(lower: Iterable[Package], upper: Iterable[Package]) -> tuple[Package, ...]:
-        named = {each.key: each for each in lower} | {each.key: each for each in upper}
+        named = {package.key: package for package in (*lower, *upper)}
         return tuple(named.values())
 
-    # Where something comes in another version, the lock below does not hold.
-    there = {each.key: each for each in below.packages}
-    same = all(there.get(each.key, each) == each for each in above.packages)
+    # If a package comes in another version, the lock of the lower recipe no longer applies.
+    known = {package.key: package for package in below.packages}
+    same = all(known.get(package.key, package) == package for package in above.packages)
     return Release(
         pythons,
         both(below.packages, above.packages),
@@ -318,13 +321,13 @@ def _merged(below: Release, above: Release, pythons: tuple[str, ...]) -> Release
 def _release(table: ReleaseTable, own: RecipeFile, lock: str) -> Release:
     packages = tuple(map(Package.parse, (*table.packages, *own.packages)))
     if table.stand_in_packages is None:
-        stand_ins = [each.stand_in for each in packages]
+        stand_ins = [package.stand_in for package in packages]
     else:
         stand_ins = [*map(Package.parse, (*table.stand_in_packages, *own.packages))]
     return Release(
         table.pythons,
         packages,
-        tuple(each for each in stand_ins if each),
+        tuple(package for package in stand_ins if package),
         table.disk_megabytes,
         table.stand_in_disk_megabytes,
         table.sources,
@@ -333,7 +336,7 @@ def _release(table: ReleaseTable, own: RecipeFile, lock: str) -> Release:
 
 
 def _checked(recipe: Recipe) -> Recipe:
-    """Raise `BadInput` where a recipe has no release, or its own packages conflict."""
+    """Return the recipe; raise `BadInput` if it has no release or its own packages conflict."""
     for release in _with_release(recipe).releases:
         recipe.check_beside(release.packages)
     return recipe
@@ -343,24 +346,24 @@ def _with_release(recipe: Recipe) -> Recipe:
     if not recipe.releases:
         raise BadInput(
             f"there is no Python for which the recipe {recipe.name} has a release",
-            fix=Fix(note="it has Pythons that both what it extends and [needs_python] allow"),
+            fix=Fix(note="the extended recipes and [needs_python] must share a Python version"),
         )
     return recipe
 
 
 def _has(release: Release, versions: Mapping[str, str]) -> bool:
-    pins = {each.key: each.version for each in release.packages}
+    pins = {package.key: package.version for package in release.packages}
     return all(pins.get(name, version) == version for name, version in versions.items())
 
 
 def _without(releases: Iterable[Release], others: Iterable[Release]) -> tuple[Release, ...]:
-    """Return releases for the Pythons that others do not have."""
-    taken = {python for each in others for python in each.pythons}
+    """Return the releases without the Pythons that the others have."""
+    taken = {python for release in others for python in release.pythons}
     left = [
-        replace(each, pythons=tuple(python for python in each.pythons if python not in taken))
-        for each in releases
+        replace(release, pythons=tuple(name for name in release.pythons if name not in taken))
+        for release in releases
     ]
-    return tuple(each for each in left if each.pythons)
+    return tuple(release for release in left if release.pythons)
 
 
 def _is_one_of(package: Package, those: Package) -> bool:
@@ -368,7 +371,7 @@ def _is_one_of(package: Package, those: Package) -> bool:
 
 
 def uv_requirement() -> str:
-    """Return the line that installs uv with pip: its version, and its hashes by platform."""
+    """Return the requirement of uv for pip: its version, with a hash for each platform."""
     lock = files("tpukit.provision").joinpath("locks", "uv.txt").read_text(encoding="utf-8")
     return lock.splitlines()[-1]
 

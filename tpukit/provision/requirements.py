@@ -1,7 +1,8 @@
-"""What comes on top of a recipe: requirements files with all that they include, and a project.
+"""Additions to a recipe: requirements files, with the files that they include, and a project.
 
-Files are read here and travel together. `${NAME}` in them, as pip and uv have it, is a variable of
-ours: it travels in a file of its own that the installation removes, and is on no command line.
+The files are read on this machine and sent together. As in pip and uv, `${NAME}` in them is an
+environment variable. Its value never appears on a command line: it travels in a separate file,
+which the installation removes.
 """
 
 from __future__ import annotations
@@ -20,27 +21,28 @@ _INCLUDE = re.compile(r"(-r|-c|--requirement|--constraint)(?:\s*=\s*|\s+|(?<=-[r
 _VARIABLE = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
 _LOCAL = re.compile(r"(-e\b|--editable\b|\.{0,2}/|file:|[\w.-]+\s*@\s*(file:|\.{0,2}/))")
 _PASSWORD = re.compile(r"://[^/@\s]*:(?!\$\{)[^/@\s]+@")
-#: Bytes that all files may have together, and files.
+#: The most bytes of all files together, and the most files.
 _LARGEST, _MANY = 1 << 20, 100
-#: The folder that the files have on a worker, and the files in it that are always there.
+#: The names of two files on a worker: the one that includes the others, and the variables.
 ROOT, VARIABLES = "requirements.txt", "variables"
 
 
 @dataclass(frozen=True)
 class Requirements:
-    """Files by the names that they get on a worker, the first of which includes the others.
+    """Requirements files by their names on a worker; the first includes the others.
 
-    `variables` stand in the files; `editable` is a folder on the workers, of a project.
+    `variables` has the values of the variables in the files. `editable` is a project's folder on
+    the workers.
     """
 
     files: Mapping[str, bytes] = field(default_factory=dict)
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
-    packages: tuple[Package, ...] = ()  #: what the files name themselves
+    packages: tuple[Package, ...] = ()  #: the packages that the files name
     editable: str = ""
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of the files, in which no variable has its value."""
+        """The SHA-256 of the files, without the values of variables."""
         parts = (
             f"{name}\n{hashlib.sha256(data).hexdigest()}\n" for name, data in self.files.items()
         )
@@ -56,10 +58,10 @@ class Requirements:
 def read_requirements(
     path: str, indexes: tuple[str, ...], editable: str, own: Mapping[str, str]
 ) -> Requirements | None:
-    """Return what is to come on top, or None where nothing was named.
+    """Return the additions to a recipe, or None if there are none.
 
-    Raises `BadInput` for a file that cannot be read, a path in it that only this machine has, a
-    variable that is not set, and a password where others can read it.
+    Raises `BadInput` for an unreadable file, a local path in a file, an unset variable, and a
+    password in an index URL.
     """
     for index in indexes:
         _check_index(index)
@@ -75,7 +77,7 @@ def read_requirements(
 
 
 class _Reader:
-    """Reads a file and all that it includes, each once."""
+    """Reads a file and the files that it includes, each once."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
@@ -84,16 +86,16 @@ class _Reader:
         self._size = 0
 
     def add(self, path: Path, by: str, *, limits: bool = False) -> str:
-        """Return the name that a file has on a worker, having read it and what it includes.
+        """Read a file and the files that it includes, and return its name on a worker.
 
-        What a file that only `limits` names is not asked for.
+        A file that only `limits` versions (a constraint) adds no packages.
         """
         known = path.resolve()
         if known in self._names:
             return self._names[known]
         text = self._read(path, by)
         name = self._names[known] = f"{len(self._names)}-{re.sub(r'[^A-Za-z0-9.]', '_', path.name)}"
-        self.files[name] = b""  # in the order in which they are met
+        self.files[name] = b""  # keeps the order in which files are included
         lines = [self._line(line, path, number, limits) for number, line in _logical_lines(text)]
         self.files[name] = "".join(f"{line}\n" for line in lines).encode()
         return name
@@ -118,15 +120,15 @@ class _Reader:
 
     def _line(self, line: str, path: Path, number: int, limits: bool) -> str:
         place = f"{shown_path(path)}, line {number}"
-        if found := _INCLUDE.fullmatch(line):
-            option = "-r" if found[1] in ("-r", "--requirement") else "-c"
-            if "://" in found[2]:
+        if include := _INCLUDE.fullmatch(line):
+            option = "-r" if include[1] in ("-r", "--requirement") else "-c"
+            if "://" in include[2]:
                 return line
-            included = path.parent / found[2]
+            included = path.parent / include[2]
             return f"{option} {self.add(included, place, limits=limits or option == '-c')}"
         if _LOCAL.match(line):
             raise BadInput(
-                f"{place}: {one_line(line)[:80]} is on this machine only",
+                f"{place}: {one_line(line)[:80]} is only on this machine",
                 fix=Fix(note="push the folder, then name it there: --editable FOLDER"),
             )
         if not (limits or line.startswith("-")):
@@ -134,7 +136,7 @@ class _Reader:
         return line
 
     def _note(self, line: str) -> None:
-        """Remember a package; what is none the installer refuses with its own words."""
+        """Remember a package; skip any other line, which the installer will refuse."""
         try:
             self.packages.append(Package.parse(re.split(r"\s+--|;", line)[0].strip()))
         except ValueError:
@@ -142,7 +144,7 @@ class _Reader:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield lines with their numbers, without comments, those that a backslash joins as one."""
+    """Yield each line with its number, without comments; a backslash joins lines into one."""
     joined, first = "", 0
     for number, line in enumerate(text.splitlines(), 1):
         first = first or number

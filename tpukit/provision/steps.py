@@ -1,8 +1,8 @@
-"""Steps: facts in, commands out, or the reason why nothing is needed.
+"""The steps of a recipe: each turns facts into commands, or into the reason why none is needed.
 
-Every step is a pure function. None of them touches the system's Python, its packages, or anything
-outside `~/.tpukit` and uv's cache. Each command can be repeated: one that was cut short leaves
-nothing that the facts would take for finished.
+Every step is a pure function. No command changes the system's Python, its packages, or anything
+outside `~/.tpukit` and uv's cache. Every command can be repeated: after an interruption, the facts
+show that it is not finished.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Upload:
 
 Command = Run | Upload
 
-#: The marks in an environment that facts tell of.
+#: The files in an environment that mark its requirements, verification and upgrade.
 _REQUIREMENTS, _VERIFIED = "tpukit-requirements", "tpukit-verified"
 _UPGRADED = "tpukit-upgraded"
 #: Missing packages that a reason names.
@@ -53,7 +53,7 @@ _NAMED = 5
 
 @dataclass(frozen=True)
 class Decision:
-    """The commands of a step and why; without commands nothing is needed."""
+    """The commands of a step and the reason for them; no commands if nothing is needed."""
 
     reason: str
     commands: tuple[Command, ...] = ()
@@ -61,9 +61,9 @@ class Decision:
 
 @dataclass(frozen=True)
 class Plan:
-    """What should be on a worker: a recipe, and requirements on top of it.
+    """A recipe to apply, with additional requirements.
 
-    `several`: it is not the only one, so its steps say of which they are.
+    If `several` plans are applied, the labels of steps name their recipe.
     """
 
     recipe: Recipe
@@ -71,23 +71,23 @@ class Plan:
     several: bool = False
 
     def label(self, step: str) -> str:
-        """Return what reports call a step: `packages`, or `flax:packages`."""
+        """Return the name of a step in reports: `packages`, or `flax:packages`."""
         return f"{self.recipe.name}:{step}" if self.several else step
 
 
 @dataclass(frozen=True)
 class Step:
-    """One thing that should be so on a worker; `decide` may raise `ProvisionFailed`."""
+    """One step of provisioning; `decide` may raise `ProvisionFailed`."""
 
     name: str
     decide: Callable[[Facts, Plan], Decision]
 
 
 def system(facts: Facts, plan: Plan) -> Decision:
-    """Refuse a worker that the framework's wheels do not run on.
+    """Refuse a worker on which the framework's wheels cannot run.
 
-    Raises `ProvisionFailed` unless it is Linux of the architecture, with a C library new enough,
-    and for an emulated worker if nothing stands in for the framework.
+    Raises `ProvisionFailed` if the worker has another system, another architecture or an old glibc,
+    or if it is emulated and the recipe has no stand-in.
     """
     host, recipe = facts.host, plan.recipe
     seen = f"{host.system} {host.architecture}" + (f", glibc {host.glibc}" if host.glibc else "")
@@ -113,7 +113,7 @@ def system(facts: Facts, plan: Plan) -> Decision:
 def disk(facts: Facts, plan: Plan) -> Decision:
     """Refuse to fill the disk: a boot disk of 100 GB cannot grow (vllm-project/ci-infra#103).
 
-    Raises `ProvisionFailed` where the packages do not fit.
+    Raises `ProvisionFailed` if the packages do not fit.
     """
     needed = room(facts, plan)
     check_room(facts, (plan,))
@@ -124,7 +124,7 @@ def disk(facts: Facts, plan: Plan) -> Decision:
 
 
 def check_room(facts: Facts, plans: Sequence[Plan], besides: int = 0) -> None:
-    """Raise `ProvisionFailed` unless the packages of all plans fit, and `besides` megabytes."""
+    """Raise `ProvisionFailed` unless all plans' packages and `besides` more megabytes fit."""
     needed = {plan.recipe.name: room(facts, plan) for plan in plans}
     names = [name for name, megabytes in needed.items() if megabytes]
     whole, free = sum(needed.values()), _free(facts)
@@ -132,7 +132,7 @@ def check_room(facts: Facts, plans: Sequence[Plan], besides: int = 0) -> None:
         beyond = f" beside {besides} MB for system steps" if besides else ""
         raise ProvisionFailed(
             f"{' and '.join(names)} {'needs' if len(names) == 1 else 'need'} {whole} MB of disk"
-            f"{beyond}, {free} MB are free",
+            f"{beyond}, but only {free} MB are free",
             reason=facts.host.home,
             why=kernel_log_advice(facts.host.kernel_log_bytes),
             fix=Fix(note="make room on the worker"),
@@ -140,23 +140,23 @@ def check_room(facts: Facts, plans: Sequence[Plan], besides: int = 0) -> None:
 
 
 def room(facts: Facts, plan: Plan) -> int:
-    """Return the megabytes of disk that the packages need; 0 where they are there."""
+    """Return the megabytes of disk that the packages need; 0 if they are installed."""
     if not set(_missing(facts, plan)) & set(_packages(facts, plan)):
         return 0
     return _release(facts, plan).megabytes_for(facts.host.emulated)
 
 
 def uv(facts: Facts, plan: Plan) -> Decision:
-    """Put uv into a folder of its own, with whatever Python is there.
+    """Install uv in a separate folder, with any suitable Python of the worker.
 
     Raises `ProvisionFailed` if no Python has pip or venv.
     """
     if UV_VERSION in facts.uvs:
         return Decision(f"uv {UV_VERSION}")
     by = "pip"
-    python = _first(facts.pythons, lambda each: each.pip)
+    python = _first(facts.pythons, lambda candidate: candidate.pip)
     if python is None:
-        by, python = "venv", _first(facts.pythons, lambda each: each.venv)
+        by, python = "venv", _first(facts.pythons, lambda candidate: candidate.venv)
     if python is None:
         raise ProvisionFailed(
             "no Python on the worker can install uv: none has pip or venv",
@@ -173,11 +173,11 @@ def uv(facts: Facts, plan: Plan) -> Decision:
 
 
 def python(facts: Facts, plan: Plan) -> Decision:
-    """Find a Python that fits the recipe, or have uv fetch one."""
+    """Find a Python that fits the recipe, or fetch one with uv."""
     if venv := _fitting_venv(facts, plan):
         return Decision(f"Python {venv.version} in the environment")
-    if found := _own_python(facts, plan):
-        return Decision(f"Python {found.version} at {found.path}")
+    if own := _own_python(facts, plan):
+        return Decision(f"Python {own.version} at {own.path}")
     wanted, folder = plan.recipe.managed_python, _in_home(facts, worker_files.PYTHONS)
     fetch = _uv(facts, "python", "install", wanted, "--install-dir", folder, "--no-bin")
     return Decision(
@@ -188,12 +188,12 @@ def python(facts: Facts, plan: Plan) -> Decision:
 
 
 def venv(facts: Facts, plan: Plan) -> Decision:
-    """Make the framework's own environment; make it anew where its Python does not fit.
+    """Create the framework's environment; replace one whose Python does not fit.
 
-    Raises `ProvisionFailed` where no Python fits, though the step before should have fetched one.
+    Raises `ProvisionFailed` if no Python fits, although the previous step should have fetched one.
     """
-    if found := _fitting_venv(facts, plan):
-        return Decision(f"environment with Python {found.version}")
+    if fitting := _fitting_venv(facts, plan):
+        return Decision(f"environment with Python {fitting.version}")
     base = _own_python(facts, plan)
     if base is None:
         raise ProvisionFailed(
@@ -208,43 +208,42 @@ def venv(facts: Facts, plan: Plan) -> Decision:
 
 
 def packages(facts: Facts, plan: Plan) -> Decision:
-    """Install what the recipe's lock names, each file with its hash; without a lock the pins."""
+    """Install the packages of the recipe's lock, verified by hash; without a lock, its pins."""
     wanted, missing = _packages(facts, plan), _missing(facts, plan)
-    found, lock = _fitting_venv(facts, plan), _lock(facts, plan)
+    venv, lock = _fitting_venv(facts, plan), _lock(facts, plan)
     upgrade = plan.recipe.upgrade
-    if upgrade and not (found and found.upgraded == upgrade):
+    if upgrade and not (venv and venv.upgraded == upgrade):
         newest = _install(facts, plan, wanted, "--upgrade")
         mark = Upload(_in_venv(facts, plan, _UPGRADED), upgrade.encode())
-        return Decision("taking the newest releases that are known to fit", (newest, mark))
+        return Decision("installing the newest versions that are known to fit", (newest, mark))
     if missing:
-        named, more = [each.pin for each in missing[:_NAMED]], len(missing) - _NAMED
+        named, more = [package.pin for package in missing[:_NAMED]], len(missing) - _NAMED
         why = f"missing: {', '.join(named)}" + (f" and {more} more" if more > 0 else "")
-    elif found and found.installing:
+    elif venv and venv.installing:
         why = "an installation was not finished"
     else:
-        pins = [each.pin for each in wanted if each.version]
-        return Decision(", ".join(pins or [_as_installed(found, each) for each in wanted]))
+        pins = [package.pin for package in wanted if package.version]
+        return Decision(", ".join(pins or [_as_installed(venv, package) for package in wanted]))
     if not lock:
         return Decision(why, (_install(facts, plan, wanted),))
     path = _in_venv(facts, plan, "tpukit-lock.txt")
     hashed = _install(facts, plan, (), "--require-hashes", "--requirements", path)
-    beyond = [each for each in wanted if each.key not in _locked(lock)]
+    beyond = [package for package in wanted if package.key not in _locked(lock)]
     on_top = [_install(facts, plan, beyond, "--constraints", path)] if beyond else []
     return Decision(why, (Upload(path, lock.encode()), hashed, *on_top))
 
 
 def requirements(facts: Facts, plan: Plan) -> Decision:
-    """Install what comes on top, resolved together with the pins: a conflict fails.
+    """Install the additional requirements together with the recipe's pins; a conflict fails.
 
-    Its files are gone when the installation ends: they may hold secrets.
+    The installation removes their files, which may contain secrets.
     """
     given = plan.requirements
     if given is None:
         return Decision("none given")
-    found, digest, short = _fitting_venv(facts, plan), given.digest, given.digest[:12]
-    there = found and found.requirements == digest and found.editable == given.editable
+    venv, digest, short = _fitting_venv(facts, plan), given.digest, given.digest[:12]
     named = f", {given.editable} as it is there" if given.editable else ""
-    if there:
+    if venv and venv.requirements == digest and venv.editable == given.editable:
         return Decision(f"installed, sha256 {short}{named}")
     folder = _in_venv(facts, plan, f"requirements-{short}")
     files = [Upload(f"{folder}/{name}", data) for name, data in given.files.items()]
@@ -266,11 +265,11 @@ def requirements(facts: Facts, plan: Plan) -> Decision:
 def verify(facts: Facts, plan: Plan) -> Decision:
     """Import the framework with its own interpreter, once for each set of installed packages."""
     program = program_text("provision/verify_program.py").encode()
-    found, pins = _fitting_venv(facts, plan), [each.pin for each in _packages(facts, plan)]
-    installed = sorted(found.packages.items()) if found else []
-    checked = json.dumps([found and found.version, installed, pins, program.decode()])
+    venv, pins = _fitting_venv(facts, plan), [package.pin for package in _packages(facts, plan)]
+    installed = sorted(venv.packages.items()) if venv else []
+    checked = json.dumps([venv and venv.version, installed, pins, program.decode()])
     digest = hashlib.sha256(checked.encode()).hexdigest()
-    if found and found.verified == digest:
+    if venv and venv.verified == digest:
         return Decision(f"verified, sha256 {digest[:12]}")
     path = _in_venv(facts, plan, "tpukit-verify.py")
     modules = ",".join(plan.recipe.modules)
@@ -284,7 +283,7 @@ def verify(facts: Facts, plan: Plan) -> Decision:
     )
 
 
-#: In the order in which they are taken; each sees the facts that those before it have changed.
+#: The steps in order; each sees the facts after the steps before it.
 STEPS = tuple(
     Step(decide.__name__, decide)
     for decide in (system, disk, uv, python, venv, packages, requirements, verify)
@@ -323,27 +322,27 @@ def _program(name: str, *words: str) -> tuple[str, ...]:
 
 def _install(facts: Facts, plan: Plan, wanted: Sequence[Package], *more: str) -> Run:
     into = ("pip", "install", "--python", interpreter(facts, plan))
-    install = _uv(facts, *into, *(each.requirement for each in wanted), *more)
+    install = _uv(facts, *into, *(package.requirement for package in wanted), *more)
     return Run((_program("install_packages.sh", _venv_path(facts, plan), *install),))
 
 
-def _as_installed(found: Venv | None, package: Package) -> str:
-    return f"{package.name}=={found.installed(package.name) if found else ''}"
+def _as_installed(venv: Venv | None, package: Package) -> str:
+    return f"{package.name}=={venv.installed(package.name) if venv else ''}"
 
 
 def _fitting_venv(facts: Facts, plan: Plan) -> Venv | None:
-    found = facts.venv(plan.recipe.name)
-    return found if found and plan.recipe.release_for(found.minor) else None
+    venv = facts.venv(plan.recipe.name)
+    return venv if venv and plan.recipe.release_for(venv.minor) else None
 
 
 def _own_python(facts: Facts, plan: Plan) -> Python | None:
-    """Return the worker's Python for the preferred release that has one."""
+    """Return the worker's Python for the most preferred release that it can run."""
     return next(
         (
-            found
+            python
             for release in plan.recipe.releases
-            for found in facts.pythons
-            if found.minor in release.pythons and found.implementation == "cpython"
+            for python in facts.pythons
+            if python.minor in release.pythons and python.implementation == "cpython"
         ),
         None,
     )
@@ -361,7 +360,7 @@ def _packages(facts: Facts, plan: Plan) -> tuple[Package, ...]:
 
 
 def _lock(facts: Facts, plan: Plan) -> str:
-    """Return the lock for this worker's Python; locks are of wheels for one kind of machine."""
+    """Return the lock for this worker's Python, or "" if its machine is of another kind."""
     chosen = _fitting_venv(facts, plan) or _own_python(facts, plan)
     if (facts.host.system, facts.host.architecture) != ("Linux", plan.recipe.architecture):
         return ""
@@ -371,39 +370,42 @@ def _lock(facts: Facts, plan: Plan) -> str:
 
 def _locked(lock: str) -> dict[str, Package]:
     lines = [line for line in lock.splitlines() if not line.startswith("#")]
-    return {each.key: each for each in (Package.parse(line.split()[0]) for line in lines)}
+    packages = (Package.parse(line.split()[0]) for line in lines)
+    return {package.key: package for package in packages}
 
 
 def _missing(facts: Facts, plan: Plan) -> list[Package]:
-    """Return what is not installed in a version that will do.
+    """Return the packages that are not installed in a suitable version.
 
-    Requirements may have moved what the pins leave open: then the lock says only what has to be
-    there.
+    Additional requirements may have changed the versions of packages that the recipe does not pin;
+    these packages need only be there.
     """
-    found = _fitting_venv(facts, plan)
+    venv = _fitting_venv(facts, plan)
     locked = _locked(_lock(facts, plan))
-    if found and found.requirements:
+    if venv and venv.requirements:
         locked = {key: package.at("") for key, package in locked.items()}
     named = {
-        each.key: each if each.specifier else locked.get(each.key, each)
-        for each in _packages(facts, plan)
+        package.key: package if package.specifier else locked.get(package.key, package)
+        for package in _packages(facts, plan)
     }
-    wanted = {**named, **{key: each for key, each in locked.items() if key not in named}}
+    wanted = {**named, **{key: package for key, package in locked.items() if key not in named}}
 
     def holds(package: Package) -> bool:
-        version = found.installed(package.name) if found else None
+        version = venv.installed(package.name) if venv else None
         return version is not None and package.admits(version)
 
     return [package for package in wanted.values() if not holds(package)]
 
 
 def _first(pythons: Sequence[Python], fits: Callable[[Python], bool]) -> Python | None:
-    # uv needs Python 3.8 only to be installed (its package's requires-python).
-    return next((each for each in pythons if _numbers(each.version) >= (3, 8) and fits(each)), None)
+    # Installing uv needs Python 3.8 (its package's requires-python).
+    return next(
+        (python for python in pythons if _numbers(python.version) >= (3, 8) and fits(python)), None
+    )
 
 
 def _described(pythons: Sequence[Python]) -> str:
-    return ", ".join(f"{each.path} {each.version}" for each in pythons) or "no Python at all"
+    return ", ".join(f"{python.path} {python.version}" for python in pythons) or "no Python at all"
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""System steps on every worker of a slice: what would change, and the change."""
+"""Plans and applies system steps on every worker of a slice."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from tpukit.remote.connection.worker import RemoteWorker
 
 @dataclass(frozen=True)
 class SystemPlan:
-    """What is true on each worker, and the steps that were asked for there."""
+    """The requested steps, and the facts of each worker."""
 
     steps: tuple[WantedStep, ...]
     facts: Mapping[RemoteWorker, SystemFacts]
-    environments: Mapping[RemoteWorker, Facts] = field(default_factory=dict)  #: where asked for
+    environments: Mapping[RemoteWorker, Facts] = field(default_factory=dict)  #: if requested
 
     def needed(self, worker: RemoteWorker, step: WantedStep) -> list[str]:
-        """Return what a step would change on a worker; nothing where all is as it should be."""
+        """Return the changes that a step needs on a worker; empty if it needs none."""
         return self.facts[worker].steps[step.word].needed
 
 
@@ -49,38 +49,38 @@ def read_plan(
     *,
     environments: bool = False,
 ) -> SystemPlan:
-    """Return what the steps would change on every worker, which changes nothing.
+    """Read the facts of every worker in one round trip each; change nothing.
 
-    One round trip a worker, with `environments` for what recipes go by too. Raises `TpukitError`
-    where a worker's facts cannot be read.
+    With `environments`, read the facts for recipes too. Raises `TpukitError` if a worker's facts
+    cannot be read.
     """
 
     def read(worker: RemoteWorker) -> WorkerFacts:
         jobs = WorkerJobs(worker, deadline, lambda event: None)
         return jobs.briefly(partial(read_all_facts, steps, environments))
 
-    found = dict(zip(workers, values(fan_out(workers, read, window=len(workers))), strict=True))
+    known = dict(zip(workers, values(fan_out(workers, read, window=len(workers))), strict=True))
     return SystemPlan(
         tuple(steps),
-        {worker: facts.system for worker, facts in found.items()},
-        {worker: facts.environments for worker, facts in found.items() if facts.environments},
+        {worker: facts.system for worker, facts in known.items()},
+        {worker: facts.environments for worker, facts in known.items() if facts.environments},
     )
 
 
 def check_plan(plan: SystemPlan, recipes: Sequence[Plan] = ()) -> None:
-    """Raise `ProvisionFailed` for the first thing that stands in the way on any worker.
+    """Raise `ProvisionFailed` if any worker refuses a step or lacks the disk space.
 
-    Of the recipes that come after the steps: that a worker is none for them, or has no room.
+    Also raise it if a worker is unsuitable, or too small, for the recipes that follow the steps.
     """
     for step in plan.steps:
         refusals: dict[str, list[RemoteWorker]] = {}
         for worker, facts in plan.facts.items():
             if cause := facts.steps[step.word].refused:
                 refusals.setdefault(cause, []).append(worker)
-        for cause, where in refusals.items():
-            error = refused(cause, plan.facts[where[0]].steps[step.word].fix)
-            places = [(each.slice, each.index) for each in where]
-            named = names_of_workers(places, several=where[0].slices > 1)
+        for cause, workers in refusals.items():
+            error = refused(cause, plan.facts[workers[0]].steps[step.word].fix)
+            places = [(worker.slice, worker.index) for worker in workers]
+            named = names_of_workers(places, several=workers[0].slices > 1)
             error.reason = f"step {step.word}, {named}"
             error.why = "nothing was changed"
             raise error
@@ -90,7 +90,7 @@ def check_plan(plan: SystemPlan, recipes: Sequence[Plan] = ()) -> None:
         free = facts.free_kilobytes // 1024
         if free < room:
             raise ProvisionFailed(
-                f"{worker.name} has {free} MB of disk free, {room} MB may be needed",
+                f"{worker.name} has only {free} MB of disk free, but {room} MB may be needed",
                 reason=", ".join(step.word for step in wanted),
                 why="\n".join(
                     filter(None, ["nothing was changed", kernel_log_advice(facts.kernel_log_bytes)])
@@ -108,15 +108,16 @@ def _check_recipes(
     wanted: Sequence[WantedStep],
     facts: SystemFacts,
 ) -> None:
-    """Raise `ProvisionFailed` where a worker is none for the recipes, or has no room for them."""
-    # A home on a disk of its own has no part in what the steps need; what moves the caches away
-    # makes room, nobody knows how much: the recipe's own step looks then.
+    """Raise `ProvisionFailed` if a worker is unsuitable for the recipes, or lacks the space."""
+    # The steps use the system's disk: if the home folder is on another one, their need does not
+    # count. If a step moves caches to a data disk, the space that it frees is unknown until then,
+    # so the recipe's own step `disk` checks later.
     one_disk = own.host.free_kilobytes <= facts.free_kilobytes
-    besides = sum(each.step.megabytes for each in wanted) if one_disk else 0
+    besides = sum(step.step.megabytes for step in wanted) if one_disk else 0
     try:
         for recipe in recipes:
             system(own, recipe)
-        if not any(each.step.makes_room for each in wanted):
+        if not any(step.step.makes_room for step in wanted):
             check_room(own, recipes, besides)
     except ProvisionFailed as error:
         error.reason = ", ".join(filter(None, (worker.name, error.reason)))
@@ -127,9 +128,9 @@ def _check_recipes(
 def apply_steps(
     workers: Sequence[RemoteWorker], plan: SystemPlan, deadline: Deadline, on_event: OnEvent
 ) -> list[WorkerProvisionReport]:
-    """Carry out the plan on every worker and return one report each; none stops the others.
+    """Apply the plan on every worker and return one report each.
 
-    `on_event` is called from several threads.
+    A worker that fails does not stop the others. Several threads call `on_event`.
     """
 
     def apply(worker: RemoteWorker) -> WorkerProvisionReport:
@@ -140,7 +141,7 @@ def apply_steps(
 
 
 class _Application:
-    """The system steps of one worker; `_facts` are true of it until a step changes something."""
+    """The system steps of one worker; `_facts` hold until a step changes something."""
 
     def __init__(self, jobs: WorkerJobs, steps: Sequence[WantedStep], facts: SystemFacts) -> None:
         self._jobs = jobs
@@ -174,7 +175,10 @@ class _Application:
         return self._jobs.briefly(partial(read_system_facts, self._wanted))
 
     def _take(self, step: WantedStep) -> tuple[str, str]:
-        """Do what a step needs, until nothing more is needed; return its outcome and why."""
+        """Take a step if it needs a change; return its outcome and the reason.
+
+        Raises `ProvisionFailed` if the worker refuses it, or if it still needs a change afterwards.
+        """
         fact = self._facts.steps[step.word]
         if fact.refused:  # since the plan was made
             raise refused(fact.refused, fact.fix)
@@ -184,7 +188,7 @@ class _Application:
         self._jobs.tell(step.word, "started", needed)
         command = agent_client.job_command("change_step", step.request, "python3")
         run_job(self._jobs, step.word, command, self._facts.ended_jobs, needed)
-        # The steps that come later may see what this one has changed.
+        # Later steps may depend on this change.
         self._facts = self._read_facts()
         now = self._facts.steps[step.word]
         if now.refused:
@@ -196,9 +200,9 @@ class _Application:
 
 
 def run_job(jobs: WorkerJobs, word: str, command: str, ended: Collection[str], reason: str) -> None:
-    """Run a step's command as the next job after those that have ended.
+    """Run a step's command as a new attempt, or join the attempt that runs already.
 
-    Raises as `WorkerJobs.run`; if the agent refuses, that is the error in place of its status.
+    Raises the errors of `WorkerJobs.run`; if the agent refuses the step, the refusal instead.
     """
     try:
         jobs.run(word, attempt(entry(word), command, ended), command, reason)

@@ -1,4 +1,4 @@
-"""What is true of a worker's system: what steps need there, and what they have changed."""
+"""The facts about a worker's system: the changes that steps need, and those already made."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ Line = Annotated[str, AfterValidator(one_line)]
 
 @dataclass
 class Ledger(Documented):
-    """What a step has changed on a worker: `undo` are the words that take it back, in order."""
+    """The record of a step's changes on a worker; `undo` has the changes to reverse, in order."""
 
     step: Line
-    by: Line = ""  #: the version that did it
+    by: Line = ""  #: the version of tpukit that applied it
     at: Line = ""
     undo: list[Line] = field(default_factory=list)
     number: int = 0
-    value: Line = ""  #: of the step, as it was then
+    value: Line = ""  #: the step's value at that time
 
 
 @dataclass
 class StepFact:
-    """What a step needs, what stands in its way, and what else is so."""
+    """The changes that a step needs, the reason if it cannot be applied, and other notes."""
 
     needed: list[Line] = field(default_factory=list)
     refused: Line = ""
@@ -46,19 +46,19 @@ class StepFact:
 
 @dataclass
 class SystemFacts:
-    """Everything that is decided by; `steps` and `ledgers` are by the step's word."""
+    """All facts that system steps need; `steps` and `ledgers` have the steps' words as keys."""
 
     steps: dict[str, StepFact] = field(default_factory=dict)
     ledgers: dict[str, Ledger] = field(default_factory=dict)
     ended_jobs: set[Line] = field(default_factory=set)
-    open_jobs: list[Line] = field(default_factory=list)  #: without an end: they run, or were lost
+    open_jobs: list[Line] = field(default_factory=list)  #: jobs that still run, or were lost
     free_kilobytes: int = 0
     kernel_log_bytes: int = 0  #: the size of /var/log/kern.log
     emulated: bool = False
 
 
 class WorkerFacts(BaseModel):
-    """What the agent's `read_facts` says; `environments` only if they were asked for."""
+    """The answer of the agent's `read_facts`; `environments` only if requested."""
 
     system: SystemFacts
     environments: Facts | None
@@ -69,7 +69,7 @@ def read_all_facts(
 ) -> WorkerFacts:
     """Return a worker's facts in one round trip.
 
-    Raises `ProvisionFailed` if it says nothing of a step, `TpukitError` as `agent_client.ask`.
+    Raises `ProvisionFailed` if the answer lacks a step, and the errors of `agent_client.ask`.
     """
     request = {"steps": [step.request for step in steps], "environments": environments}
     failure = "the worker's facts cannot be read"
@@ -84,19 +84,19 @@ def read_all_facts(
 def read_system_facts(
     steps: Sequence[WantedStep], connection: Connection, deadline: Deadline
 ) -> SystemFacts:
-    """Return the facts of a worker's system; raise as `read_all_facts` does."""
+    """Return the facts of a worker's system; raise the errors of `read_all_facts`."""
     return read_all_facts(steps, False, connection, deadline).system
 
 
 def read_facts(connection: Connection, deadline: Deadline) -> Facts:
-    """Return the facts that recipes go by; raise as `read_all_facts` does."""
+    """Return the facts for recipes; raise the errors of `read_all_facts`."""
     facts = read_all_facts((), True, connection, deadline).environments
-    assert facts, "they were asked for"
+    assert facts, "they were requested"
     return facts
 
 
 def refusal(lines: Sequence[str], reason: str) -> ProvisionFailed | None:
-    """Return the error for what a step's program has refused in the lines of its log, if it has."""
+    """Return the error for a refusal in the log of a step, or None if there is none."""
     for answer in agent_client.answers_in("a job", "\n".join(lines).encode()):
         if answer.has("refused"):
             return refused(answer.text("refused"), answer.text("fix"), reason)
@@ -104,5 +104,5 @@ def refusal(lines: Sequence[str], reason: str) -> ProvisionFailed | None:
 
 
 def refused(cause: str, fix: str, reason: str = "") -> ProvisionFailed:
-    """Return the error for a step that cannot be: one cause, one fix."""
+    """Return the error for a step that cannot be applied."""
     return ProvisionFailed(one_line(cause), reason=reason, fix=Fix(note=one_line(fix)))

@@ -1,6 +1,6 @@
-"""System steps: what a worker's own system should have.
+"""System steps, which change a worker's own system.
 
-`system_steps/NAME.toml` says what the step takes and needs; `tpukit/agent/system` does it.
+`system_steps/NAME.toml` describes the step; `tpukit/agent/system` applies it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tpukit import __version__
 from tpukit.errors import BadInput, Fix
 from tpukit.text import one_line
 
-#: The steps that are about two slices: who mounts a folder, and who shares it.
+#: The steps that involve two slices: one mounts a folder, the other one shares it.
 SHARED, SHARING = "nfs", "nfs-server"
 
 _FOLDER = Path(__file__).with_suffix("")
@@ -32,19 +32,19 @@ class SystemStep:
 
     name: str
     description: str
-    value: str = ""  #: pattern of what comes after the colon; "" where nothing may
-    default: str = ""  #: what a word without a value means; "" where it needs one
+    value: str = ""  #: pattern of the text after the colon; "" if the step takes no value
+    default: str = ""  #: the value of a word without one; "" if a value is required
     example: str = ""
-    root: bool = False  #: whether its change needs sudo
-    megabytes: int = 0  #: of disk that its change may need
-    makes_room: bool = False  #: whether its change leaves more of the disk free than there was
-    why: str = ""  #: what it leaves alone, and why
+    root: bool = False  #: True if its change needs sudo
+    megabytes: int = 0  #: disk space that its change may need
+    makes_room: bool = False  #: True if its change frees space on the boot disk
+    why: str = ""  #: the limits of the step, and their reasons
     sources: tuple[str, ...] = ()
-    opening: str = ""  #: what of the firewall it needs from our own address: `udp:60000-61000`
+    opening: str = ""  #: ports to open to this machine's address: `udp:60000-61000`
 
     @property
     def reaches_further(self) -> bool:
-        """Whether it is about more than the workers themselves."""
+        """True if the step also changes the firewall or another slice."""
         return bool(self.opening) or self.name == SHARED
 
 
@@ -58,24 +58,24 @@ class WantedStep:
 
     @property
     def entry(self) -> str:
-        """The name of its ledger, and of its jobs: letters, digits and hyphens."""
+        """The name of its ledger and its jobs: letters, digits and hyphens."""
         return entry(self.word)
 
     @property
     def request(self) -> dict[str, Any]:
-        """What the agent is told of it."""
+        """The request to the agent about this step."""
         place = {**request(self.word), "value": self.value}
         return {**place, "name": self.step.name, "root": self.step.root}
 
 
 def step_names() -> tuple[str, ...]:
-    """Return the names of all system steps, in order, without reading them."""
+    """Return the names of all system steps, sorted, without reading the files."""
     return tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
 
 
 @cache
 def named(name: str) -> SystemStep:
-    """Return the step of this name; raise `KeyError` where there is none."""
+    """Return the step of this name; raise `KeyError` if there is none."""
     if name not in step_names():
         raise KeyError(name)
     text = files("tpukit.provision").joinpath("system_steps", f"{name}.toml").read_text("utf-8")
@@ -84,20 +84,20 @@ def named(name: str) -> SystemStep:
 
 
 def is_step(word: str) -> bool:
-    """Tell whether a word names a system step, whatever its value."""
+    """Return True if a word names a system step, with any value."""
     match = _WORD.fullmatch(word)
     return bool(match and match["name"] in step_names())
 
 
 def reach_further(words: Iterable[str]) -> bool:
-    """Tell whether a step among these words is about more than the workers themselves."""
+    """Return True if a step among these words also changes the firewall or another slice."""
     return any(parse(word).step.reaches_further for word in words if is_step(word))
 
 
 def parse(word: str) -> WantedStep:
     """Return the step that a word such as `apt:htop` or `disk` names.
 
-    Raises `BadInput` where its value is missing or makes no sense.
+    Raises `BadInput` if its value is missing or invalid.
     """
     match = _WORD.fullmatch(word)
     assert match, word
@@ -110,13 +110,13 @@ def parse(word: str) -> WantedStep:
     if step.value and not re.fullmatch(step.value, value):
         lacking = "needs a value" if not value else f"does not take {one_line(value)}"
         raise BadInput(f"the step {step.name} {lacking}", fix=fix)
-    # One word for one thing, as the step's own example has it.
+    # Write each step in one way, with the sign of its example.
     sign = "=" if step.example.startswith(f"{step.name}=") else ":"
     return WantedStep(f"{step.name}{sign}{value}" if match["value"] else step.name, step, value)
 
 
 def entry(word: str) -> str:
-    """Return the name of a word's ledger: a digest keeps values apart that look alike there."""
+    """Return the name of a word's ledger; a digest makes it unique for each value."""
     name = re.match(r"[a-z0-9-]*", word)[0]  # type: ignore[index]
     if name == word:
         return word
@@ -124,5 +124,5 @@ def entry(word: str) -> str:
 
 
 def request(word: str) -> dict[str, Any]:
-    """Return what the agent is told of a step, of which perhaps nothing else is known."""
+    """Return the request to the agent about a step of which only the word is known."""
     return {"word": word, "entry": entry(word), "value": "", "version": __version__}

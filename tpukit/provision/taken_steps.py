@@ -1,4 +1,4 @@
-"""The steps that were taken on one worker, each told as it ends, and the report on all of them."""
+"""The steps taken on one worker: an event when each one ends, and a report on all."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from tpukit.text import one_line
 
 
 class TakenSteps:
-    """Grows with each step; a step that fails is the last."""
+    """Collects the reports of steps; a step that fails is the last."""
 
     def __init__(self, jobs: WorkerJobs) -> None:
         self._jobs = jobs
         self._reports: list[StepReport] = []
 
     def take(self, name: str, act: Callable[[], tuple[str, str]]) -> None:
-        """Do a step, of which `act` returns the outcome and a detail.
+        """Take a step: call `act`, which returns an outcome and a detail, and report them.
 
-        Raises `TpukitError` as `act` does: the step is `failed` then.
+        If `act` raises a `TpukitError`, report the step as `failed` and raise the error again.
         """
         started = self._jobs.deadline.clock.monotonic()
 
@@ -39,7 +39,7 @@ class TakenSteps:
     def report(
         self, error: TpukitError | None, *, python: str = "", emulated: bool = False
     ) -> WorkerProvisionReport:
-        """Return the worker's report; `error` is what ended the work early, a step or another."""
+        """Return the worker's report; `error` is the error that ended the work early, if any."""
         details = error.details if error else {}
         return WorkerProvisionReport(
             worker=self._jobs.worker.index,
@@ -54,5 +54,5 @@ class TakenSteps:
         )
 
     def _named(self, error: TpukitError) -> str:
-        failed = [f"step {each.name}: " for each in self._reports if each.outcome == "failed"]
+        failed = [f"step {step.name}: " for step in self._reports if step.outcome == "failed"]
         return "".join([*failed, one_line(error.summary())])

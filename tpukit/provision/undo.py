@@ -1,6 +1,6 @@
-"""What provisioning has brought to workers is taken back: environments, then the steps of ledgers.
+"""Undoes provisioning on workers: removes environments, then reverses the steps in the ledgers.
 
-One client at a time changes a worker, and what a client that is gone has left running ends first.
+Only one client at a time changes a worker. Jobs of a client that is gone must end first.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def undo_all(
     deadline: Deadline,
     on_event: OnEvent = lambda event: None,
 ) -> list[WorkerUndoReport]:
-    """Take back what these words have brought to each worker; without words, everything.
+    """Undo the named steps and recipes on each worker; without words, undo everything.
 
-    `on_event` is called from one thread at a time. A worker that fails never stops the others, and
-    is never raised: its report has the error.
+    If a worker fails, the others go on, and its report has the error; nothing is raised. Only one
+    thread at a time calls `on_event`.
     """
     tell = one_at_a_time(on_event)
 
@@ -46,23 +46,23 @@ def undo_all(
 
 
 def require_undone(reports: Sequence[WorkerUndoReport]) -> Sequence[WorkerUndoReport]:
-    """Return the reports.
+    """Return the reports, or raise one error for the workers that failed.
 
     Raises:
-        ProvisionFailed: something could not be taken back on a worker.
-        TpukitError: a worker could not be reached: the class of the error that says why.
+        ProvisionFailed: a step or an environment could not be undone on a worker.
+        TpukitError: a worker could not be reached; the error has the class of the cause.
     """
     if all(report.ok for report in reports):
         return reports
-    details = {"workers": [each.document() for each in reports]}
+    details = {"workers": [report.document() for report in reports]}
     _, error = failure("undo failed", reports, details)
-    again = Fix(note="mend the cause and type the same command again: what is undone stays so")
+    again = Fix(note="fix the cause and run the same command again: it undoes the rest")
     error.fix = error.fix or again
     raise error
 
 
 class _Undoing:
-    """The undoing of one worker; grows `undone`."""
+    """Undoes provisioning on one worker, and collects the words of undone steps."""
 
     def __init__(self, jobs: WorkerJobs, words: Sequence[str]) -> None:
         self._jobs = jobs
@@ -72,7 +72,7 @@ class _Undoing:
         self._undone: list[str] = []
 
     def report(self) -> WorkerUndoReport:
-        """Take back the last change first, until one fails."""
+        """Undo the latest change first; stop at the first failure."""
         try:
             with self._jobs.alone():
                 self._undo()
@@ -91,22 +91,22 @@ class _Undoing:
         facts = self._settled_facts()
         if self._all or self._environments:
             self._jobs.briefly(self._remove_environments)
-        ledgers = sorted(facts.ledgers.values(), key=lambda each: each.number, reverse=True)
-        chosen = [each for each in ledgers if self._all or each.step in self._steps]
-        for ledger in chosen:
-            self._undo_step(ledger, facts)
+        ledgers = sorted(facts.ledgers.values(), key=lambda ledger: ledger.number, reverse=True)
+        for ledger in ledgers:
+            if self._all or ledger.step in self._steps:
+                self._undo_step(ledger, facts)
         if self._all or self._steps:
             self._jobs.briefly(self._sweep)
 
     def _settled_facts(self) -> SystemFacts:
-        """Return the facts once no job of provisioning runs any more, whoever has begun it."""
+        """Wait until no job of provisioning runs, whichever client started it; return the facts."""
         facts = self._jobs.briefly(partial(read_system_facts, ()))
         for job in facts.open_jobs:
             self._jobs.outwait(job)
         return self._jobs.briefly(partial(read_system_facts, ())) if facts.open_jobs else facts
 
     def _remove_environments(self, connection: Connection, deadline: Deadline) -> None:
-        """Remove those that are named, or all; with the last one what was there for them."""
+        """Remove the named environments, or all; with the last one, also uv and its Pythons."""
         request = {"names": None if self._all else self._environments}
         failure = "the environments cannot be removed"
         answer = agent_client.ask(
@@ -127,5 +127,5 @@ class _Undoing:
         self._undone.append(ledger.step)
 
     def _sweep(self, connection: Connection, deadline: Deadline) -> None:
-        failure = "what undone steps have left cannot be removed"
+        failure = "the remains of undone steps cannot be removed"
         agent_client.ask(connection, "sweep_steps", {}, failure, deadline=deadline)

@@ -1,8 +1,8 @@
-"""Import the framework and compare what is installed with what was pinned.
+"""Import the framework and compare the installed versions with the pinned ones.
 
     python -I verify_program.py IMPORTED,NAMES NAME==VERSION...
 
-Prints a line for each, and ends with 1 at the first that does not hold.
+Prints a line for each check, and exits with status 1 at the first that fails.
 """
 
 import importlib
@@ -15,12 +15,12 @@ def check_version(pin: str) -> None:
     name, _, pinned = pin.partition("==")
     installed = importlib.metadata.version(name)
     if pinned and installed != pinned:
-        raise SystemExit(f"{name} {installed} is installed, {pinned} is pinned")
+        raise SystemExit(f"{name} {installed} is installed, but {pinned} is pinned")
     print(name, installed)
 
 
 def check_library() -> None:
-    """Make sure that the TPU driver is there: `jax[tpu]` can install without it on an old pip."""
+    """Check that the TPU driver is there: with an old pip, `jax[tpu]` can install without it."""
     path = importlib.import_module("libtpu").get_library_path()
     if not os.path.getsize(path):
         raise SystemExit(f"{path} is empty")

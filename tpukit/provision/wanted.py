@@ -1,14 +1,14 @@
-"""What is asked for on a command line: recipes and system steps, by name or by a profile's.
+"""The recipes and system steps that a command line names, directly or by a profile.
 
-A profile is a TOML file, `profiles/NAME.toml` in the folder of the user's settings, or
-`tpukit-profiles/NAME.toml` in a project: `apply` is a list of the words that it stands for.
+A profile is a TOML file: `profiles/NAME.toml` in the folder of the user's settings, or
+`tpukit-profiles/NAME.toml` in a project. Its key `apply` lists the words that it stands for.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -33,47 +33,47 @@ class Wanted:
 
     @property
     def reaches_further(self) -> bool:
-        """Whether a step is about more than the workers themselves."""
-        return any(each.step.reaches_further for each in self.steps)
+        """True if a step also changes the firewall or another slice."""
+        return any(step.step.reaches_further for step in self.steps)
 
     def upgraded(self, when: str) -> Wanted:
-        """Return the same with the newest of what is known to fit in each recipe."""
-        return replace(self, recipes=tuple(each.upgraded(when) for each in self.recipes))
+        """Return the same steps, and each recipe with all versions that are known to fit."""
+        return replace(self, recipes=tuple(recipe.upgraded(when) for recipe in self.recipes))
 
 
 @dataclass(frozen=True)
 class Profiles(OwnFiles):
-    """The folders that profiles are looked for in."""
+    """The profiles in the user's and a project's folder."""
 
-    recipes: OwnRecipes | None = None  #: those that a profile may name beside tpukit's
+    recipes: OwnRecipes | None = None  #: recipes that a profile may name besides tpukit's
 
-    _says = "a profile says what is done on workers, by root too"
+    _says = "a profile changes workers, also as root"
 
     def words(self, name: str) -> tuple[str, ...] | None:
-        """Return the words that a profile stands for, or None where there is none of this name.
+        """Return the words that a profile stands for, or None if there is no such profile.
 
         Raises:
-            BadInput: the file is no profile.
-            SecurityRefusal: it is a project's that is not trusted.
+            BadInput: the file is not a valid profile.
+            SecurityRefusal: the file is in a project and not trusted.
         """
-        found = self._text(name)
-        return parse_profile(*found) if found else None
+        file = self._text(name)
+        return parse_profile(*file) if file else None
 
 
 def parse(words: Sequence[str], profiles: Profiles) -> Wanted:
-    """Return what words name, each thing once, in their order.
+    """Return the steps and recipes that words name, in order and without repetition.
 
     Raises `BadInput` for a word that names nothing, for a profile that contains itself, and for a
     recipe in two versions.
     """
     steps: dict[str, WantedStep] = {}
     recipes: dict[str, Recipe] = {}
-    for each in (part for word in _expanded(words, profiles, ()) for part in split(word)):
-        if system_steps.is_step(each):
-            step = system_steps.parse(each)
+    for word in _expanded(words, profiles):
+        if system_steps.is_step(word):
+            step = system_steps.parse(word)
             steps[step.word] = step
         else:
-            recipes[each] = _recipe(each, profiles)
+            recipes[word] = _recipe(word, profiles)
     _check_one_version(recipes)
     return Wanted(tuple(steps.values()), tuple(recipes.values()))
 
@@ -81,21 +81,21 @@ def parse(words: Sequence[str], profiles: Profiles) -> Wanted:
 def known(
     words: Sequence[str], profiles: Profiles, brought: Callable[[], Collection[str]]
 ) -> tuple[str, ...]:
-    """Return the words of steps and recipes as workers have them, those of profiles in place.
+    """Return the names of steps and recipes on workers, with profiles replaced by their words.
 
-    What a recipe's file says does not matter, nor whether there is one still: `brought` returns the
-    names of environments that workers have, and is asked for what is nothing here. Raises
-    `BadInput` for a word that names nothing on either side.
+    A recipe may have been deleted on this machine: `brought` returns the environments on the
+    workers, and is called only for a word that is unknown here. Raises `BadInput` for a word that
+    is unknown on both sides.
     """
-    found: dict[str, None] = {}
-    for each in (part for word in _expanded(words, profiles, ()) for part in split(word)):
-        name = each.partition("==")[0]
-        if system_steps.is_step(each):
-            name = system_steps.parse(each).word
+    names: dict[str, None] = {}
+    for word in _expanded(words, profiles):
+        name = word.partition("==")[0]
+        if system_steps.is_step(word):
+            name = system_steps.parse(word).word
         elif name not in _recipe_names(profiles):
-            _check_brought(each, name, profiles, brought)
-        found[name] = None
-    return tuple(found)
+            _check_brought(word, name, profiles, brought)
+        names[name] = None
+    return tuple(names)
 
 
 def _check_brought(
@@ -106,11 +106,11 @@ def _check_brought(
     try:
         if name in brought():
             return
-        error.why = "no environment of that name was brought either"
+        error.why = "no worker has an environment of that name either"
     except NotFound:
         raise
     except TpukitError as silence:
-        error.why = f"whether one of that name was brought could not be asked: {silence.summary()}"
+        error.why = f"the workers' environments could not be read: {silence.summary()}"
     raise error
 
 
@@ -122,19 +122,21 @@ def split(word: str) -> tuple[str, ...]:
 
 
 def _check_one_version(recipes: Mapping[str, Recipe]) -> None:
-    """Raise `BadInput` where words name one recipe twice: an environment has one version of it."""
+    """Raise `BadInput` if words name a recipe in two versions: it has only one environment."""
     first: dict[str, str] = {}
     for word, recipe in recipes.items():
         other = first.setdefault(recipe.name, word)
         if other != word:
             raise BadInput(
-                f"{recipe.name} is asked for in two versions: {one_line(other)}, {one_line(word)}",
+                f"{recipe.name} is named in two versions: {one_line(other)}, {one_line(word)}",
                 fix=Fix(note="leave one out: a recipe has one environment"),
             )
 
 
-def _expanded(words: Sequence[str], profiles: Profiles, within: tuple[str, ...]) -> list[str]:
-    found: list[str] = []
+def _expanded(
+    words: Sequence[str], profiles: Profiles, within: tuple[str, ...] = ()
+) -> Iterator[str]:
+    """Yield the words, with profiles replaced by their words and lists of packages split."""
     for word in words:
         if word in within:
             circle = " -> ".join([*within, word])
@@ -142,12 +144,14 @@ def _expanded(words: Sequence[str], profiles: Profiles, within: tuple[str, ...])
                 f"profiles contain each other: {circle}", fix=Fix(note="break the circle")
             )
         inner = profiles.words(word)
-        found += [word] if inner is None else _expanded(inner, profiles, (*within, word))
-    return found
+        if inner is None:
+            yield from split(word)
+        else:
+            yield from _expanded(inner, profiles, (*within, word))
 
 
 def parse_profile(path: Path, text: str) -> tuple[str, ...]:
-    """Return the words that a profile stands for; raise `BadInput` for what is no profile."""
+    """Return the words that a profile stands for; raise `BadInput` if it is not a valid profile."""
     shown = shown_path(path)
     example = Fix(note=f'{shown} has a line such as: apply = ["{recipe_names()[0]}", "apt:htop"]')
     if path.stem in (*recipe_names(), *system_steps.step_names()):
@@ -159,7 +163,7 @@ def parse_profile(path: Path, text: str) -> tuple[str, ...]:
     if unknown:
         raise BadInput(f"{shown}: a profile has no key {one_line(unknown[0])}", fix=example)
     words = table.get("apply")
-    if not isinstance(words, list) or not words or not all(isinstance(each, str) for each in words):
+    if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
         raise BadInput(f"{shown}: apply is not a list of strings", fix=example)
     return tuple(words)
 
@@ -175,7 +179,7 @@ def _recipe_names(profiles: Profiles) -> tuple[str, ...]:
 
 
 def _names_nothing(word: str, profiles: Profiles) -> BadInput:
-    """Return the error for a word that is nothing here, with what is like it."""
+    """Return the error for a word that names nothing, with a similar name if there is one."""
     recipes, steps, own = _recipe_names(profiles), system_steps.step_names(), profiles.names()
     known = [*recipes, *steps, *own]
     near = difflib.get_close_matches(word[:40].lower(), known, n=1, cutoff=0.4)

@@ -1,4 +1,4 @@
-"""What a worker is made to do for a step: jobs that run once, and looks that do no harm twice."""
+"""The work of steps on one worker: jobs that run once, and short actions that may be repeated."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from tpukit.text import one_line, sanitize
 if TYPE_CHECKING:
     from tpukit.remote.connection.client import Connection
 
-#: Seconds that one look, or one upload, may take.
+#: Seconds for one short action, such as reading facts or an upload.
 _BRIEFLY = 120.0
-#: What whoever ends the client is told.
-GOES_ON = "a step that was begun on a worker goes on there: the same command joins it"
-#: Lines of a failed step's log that its report shows.
+#: The message when the user interrupts provisioning.
+GOES_ON = "a step that started on a worker continues there: the same command joins it"
+#: The number of log lines that a failed step's report shows.
 _TAIL = 15
-#: Times that something harmless is tried over connections that break.
+#: The most attempts of a repeatable action if connections break.
 _TRIES = 3
 
 Value = TypeVar("Value")
@@ -55,7 +55,7 @@ OnEvent = Callable[[ProvisionEvent], None]
 
 
 def one_at_a_time(on_event: OnEvent) -> OnEvent:
-    """Return what hands on events of many threads, never two at once."""
+    """Return a function that passes on events from many threads, one at a time."""
     lock = threading.Lock()
 
     def tell(event: ProvisionEvent) -> None:
@@ -66,10 +66,10 @@ def one_at_a_time(on_event: OnEvent) -> OnEvent:
 
 
 def attempt(step: str, shell: str, ended: Iterable[str]) -> str:
-    """Return the id of the job for this attempt at a command; `ended` are those of earlier ones.
+    """Return the job id of the current attempt at a command; `ended` has the ids of ended jobs.
 
-    The same command after the same number of ended attempts is the same job: a client that was
-    killed and is typed again finds its job running; after an attempt that failed comes a new one.
+    The id has the number of ended attempts. So a command that is killed and run again finds its
+    running job, and after a failed attempt it gets a new id.
     """
     digest = hashlib.sha256(shell.encode()).hexdigest()[:12]
     prefix = f"{_prefix(step)}{digest}-"
@@ -77,7 +77,7 @@ def attempt(step: str, shell: str, ended: Iterable[str]) -> str:
 
 
 def is_attempt(job: str, step: str) -> bool:
-    """Return whether this is the id of a job of the step."""
+    """Return True if this is the id of a job of the step."""
     return job.startswith(_prefix(step))
 
 
@@ -87,7 +87,7 @@ def _prefix(step: str) -> str:
 
 @contextmanager
 def _failures() -> Iterator[None]:
-    """Raise what an agent that fails says as `ProvisionFailed`, with the cause if it is known."""
+    """Raise a plain `TpukitError` of the agent as `ProvisionFailed`, with its known cause."""
     try:
         yield
     except TpukitError as caught:
@@ -102,20 +102,20 @@ def _failures() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class WorkerJobs:
-    """One worker, and who is told of what its steps do."""
+    """One worker, and the function that gets the events of its steps."""
 
     worker: RemoteWorker
     deadline: Deadline
     on_event: OnEvent
 
     def tell(self, step: str, kind: Kind, text: str) -> None:
-        """Hand on an event of a step."""
+        """Report an event of a step."""
         self.on_event(ProvisionEvent(self.worker, step, kind, one_line(text)))
 
     def briefly(self, act: Callable[[Connection, Deadline], Value]) -> Value:
-        """Do over a connection of its own what can be done again when the connection breaks.
+        """Call `act` over a new connection, and again if the connection breaks.
 
-        Raises `ProvisionFailed` if the agent fails.
+        Raises `ProvisionFailed` if the agent fails, and the errors of `connect`.
         """
         for _ in range(_TRIES - 1):
             with _failures(), self.worker.connect() as connection, suppress(TransportFailed):
@@ -126,10 +126,10 @@ class WorkerJobs:
 
     @contextmanager
     def alone(self) -> Iterator[bool]:
-        """Run the block while no other client provisions the worker; yield whether one had to be
-        waited for, which may have changed everything.
+        """Run the block while no other client provisions the worker.
 
-        Raises `DeadlinePassed` where another client does so until the deadline.
+        Yields True if it had to wait for another client, which may have changed the facts. Raises
+        `DeadlinePassed` if the other client takes until the deadline.
         """
         with worker_lock(
             self.worker,
@@ -142,14 +142,14 @@ class WorkerJobs:
             yield waited
 
     def run(self, step: str, job: str, shell: str, reason: str) -> JobResult:
-        """Run a step's command as the job of this id, and return how it ended.
+        """Run a step's command as the job of this id, and return its result.
 
-        One that runs already is joined, one that was lost is replaced.
+        A job that already runs is joined; a lost one is replaced.
 
         Raises:
-            ProvisionFailed: it ended with another status than 0, and the end of its log is in the
-                details; or it could not begin.
-            DeadlinePassed, TransportFailed: as `DetachedJob` raises.
+            ProvisionFailed: the job ended with another status than 0 (the details have the end of
+                its log), or could not start.
+            DeadlinePassed, TransportFailed: see `DetachedJob`.
         """
         with _failures():
             result = self._follow(step, job, shell)
@@ -162,14 +162,14 @@ class WorkerJobs:
         raise error
 
     def outwait(self, job: str) -> None:
-        """Return once a job has ended that a client has left, whatever came of it.
+        """Wait for the end of a job that another client has left; ignore its result.
 
-        Raises `DeadlinePassed` where it runs on, `TransportFailed` as `DetachedJob` does.
+        Raises `DeadlinePassed` if the job still runs then; for `TransportFailed` see `DetachedJob`.
         """
         left = DetachedJob(self.worker.connect, job, self.deadline)
         try:
             if left.follow(LogPart(tail=0, on=False)) is None:
-                self.tell("wait", "started", f"{job} still runs; the client that began it is gone")
+                self.tell("wait", "started", f"{job} still runs; its client is gone")
                 left.follow()
         except JobLost:
             self.forget(job)
