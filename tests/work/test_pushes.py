@@ -330,7 +330,7 @@ def test_a_worker_that_loses_what_it_got_is_given_up(
     let_answer(three, tmp_path / "tools", receive_upload=lost, fetch_upload=lost)
     failed, *others = again()
     assert isinstance(failed, TpukitError)
-    assert failed.what == "the upload is gone before it is in place, 10 times"
+    assert failed.what == "the staged upload disappeared 10 times"
     assert others == ["sent"] * 2
 
 

@@ -1,4 +1,4 @@
-"""SSH itself: connections, commands, jobs and transfers of workers that were found already.
+"""SSH to known workers: connections, commands, jobs and transfers.
 
-Nothing here knows slices, clouds or the command line.
+Nothing here knows of clouds or of the command line.
 """

@@ -1,4 +1,4 @@
-"""Where a worker keeps our things: paths from its home folder, in which every command starts."""
+"""The paths of tpukit's files on a worker, relative to the home folder."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ ROOT = ".tpukit"
 JOBS = f"{ROOT}/jobs"
 PYTHONS = f"{ROOT}/pythons"
 DIAGNOSES = f"{ROOT}/diagnose"
-#: What whoever tests the devices, or changes what a worker has, has locked.
+#: The locks of smoke tests and of provisioning.
 SMOKE_LOCK, PROVISION_LOCK = f"{ROOT}/smoke.lock", f"{ROOT}/provision.lock"
-#: The records of runs among all jobs: a provisioning step's have no such name.
+#: The prefix of runs among all jobs; the jobs of provisioning steps lack it.
 _PREFIX = "run."
 _RUN_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
 
 
 def record_name(run_id: str, worker: str) -> str:
-    """Return the name of a run's record on a worker, by the worker's `record`.
+    """Return the name of a run's record; `worker` is the worker's `record`.
 
-    Workers may share a home folder. Raises `BadInput` if that is no run id.
+    The name has the worker, because workers may share a home folder. Raises `BadInput` if the run
+    id is invalid.
     """
     if not _RUN_ID.fullmatch(run_id):
         raise BadInput(
@@ -35,7 +36,7 @@ def record_name(run_id: str, worker: str) -> str:
 
 
 def run_of(mark: str) -> str:
-    """Return the run that a process with this TPUKIT_JOB belongs to, or nothing."""
+    """Return the run id of a process with this TPUKIT_JOB, or "" if it belongs to no run."""
     job = mark.rpartition("/")[2].partition("@")[0]
     return job.removeprefix(_PREFIX) if job.startswith(_PREFIX) else ""
 
@@ -66,5 +67,5 @@ def uv_program(version: str) -> str:
 
 
 def shell_word(path: str) -> str:
-    """Return the path as a word that means the same in every folder."""
+    """Return the path as a shell word that is valid in every folder."""
     return f'"$HOME"/{quote([path])}'

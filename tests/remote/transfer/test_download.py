@@ -514,7 +514,7 @@ def test_a_worker_that_never_stops_sending_fills_neither_disk_nor_memory(
     counter = CuttingGauge(act=lambda: pytest.fail("more arrives than was announced"), at=500_001)
     tracemalloc.start()
     try:
-        with pytest.raises(TpukitError, match="not what the worker announced"):
+        with pytest.raises(TpukitError, match="differ from the worker's announcement"):
             take("./file", counter=counter)
         # The worker's server is in this process too, and reads ahead.
         assert tracemalloc.get_traced_memory()[1] < 64 << 20
@@ -564,7 +564,7 @@ def test_a_worker_for_which_every_beginning_differs_is_given_up(
 ) -> None:
     impostor(one, tmp_path, {**FILE, "size": 100_000, "stored": 100_000}, b"something")
     (tmp_path / "end").write_bytes(_line({"state": "differs", "names": []}))
-    with pytest.raises(TpukitError, match="not what the worker announced"):
+    with pytest.raises(TpukitError, match="differ from the worker's announcement"):
         take("./file")
     assert _downloads(one) == 3
     assert not list(tmp_path.glob(".tpukit*"))

@@ -1,4 +1,4 @@
 """One command on many workers at once: its environment, its input, its end.
 
-What goes on without us is a job and lives in `remote.job`.
+Commands that survive the connection are jobs; see `remote.job`.
 """

@@ -1,4 +1,4 @@
-"""One command on many workers at once: started together, ended together, never left behind."""
+"""One command on many workers at once; if it is stopped, it ends on all of them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tpukit.remote.connection.client import Connection
 
 _SAME_INTERRUPT_SECONDS = 1.0
-#: Seconds after which a worker that is to end a command, and is silent, is worth a word.
+#: Seconds of silence, after a worker is told to end a command, before a message about it.
 _ANSWER_SECONDS = 3.0
 _FOUND = "its processes that could be found"
 
@@ -43,12 +43,13 @@ CommandOutcome = Outcome[RemoteWorker, Completed]
 class CommandRequest:
     """A command to run, the shell lines before it, its input, and its limits.
 
-    The lines travel on standard input and may hold secrets; the command is seen by all on the
-    worker.
+    The lines travel on standard input and may contain secrets. All users of the worker can see the
+    command.
 
-    `limit` is in seconds for each worker's command. `at_once` bounds the commands that run at the
-    same time, zero does not. `keep` is in bytes for each stream of each worker. A command that is
-    to end gets the signal `first`, TERM, and after `grace` seconds KILL. `sudo` runs it as root.
+    `limit` is in seconds for each worker's command. `at_once` limits the number of commands at the
+    same time; 0 means no limit. `keep` is in bytes for each stream of each worker. To end the
+    command, it gets the signal `first`, then TERM, and after `grace` seconds KILL. `sudo` runs it
+    as root.
     """
 
     command: str
@@ -69,23 +70,22 @@ class CommandCancelled(TpukitError):
 
 @dataclass
 class _Begun:
-    """A worker on which the command was begun."""
+    """A worker on which the command has started."""
 
     worker: RemoteWorker
     link: RetryingConnection
     name: str
     state: str = "may still run: not reached"  #: empty once it has ended
-    certain: bool = True  #: whether its control group was ended too
-    answered: bool = False  #: whether it has answered since it was told to end the command
+    certain: bool = True  #: True if its control group was ended too
+    answered: bool = False  #: True if the worker has answered the request to end the command
 
 
 @dataclass
 class AttachedRun:
-    """One command on its way over the workers; `on_output` is called from a thread for each.
+    """One command on many workers; `on_output` is called from one thread for each worker.
 
-    A command is started at most once on each worker. `say` gets a line when `stop` ends it,
-    and another one if workers do not answer to that. `run_id` names the command on the workers, for
-    `jobs` and `kill`.
+    The command starts at most once on each worker. `say` gets a line when `stop` ends it, and
+    another one if workers do not answer then. `run_id` names the command for `jobs` and `kill`.
     """
 
     request: CommandRequest
@@ -108,7 +108,7 @@ class AttachedRun:
 
         Raises:
             Interrupted, Terminated: after an interrupt.
-            OSError, TpukitError: what `fail` is given, or `on_output` or the input has raised.
+            OSError, TpukitError: the error given to `fail`, or raised by `on_output` or the input.
 
         A `TpukitError` names the workers on which the command may still run.
         """
@@ -136,20 +136,20 @@ class AttachedRun:
         error.fix = error.fix or self.end_line
 
     def fail(self, error: OSError | TpukitError) -> None:
-        """End the command wherever it runs, for what happened here; `on_all` raises it."""
+        """End the command on all workers because of a local error, which `on_all` then raises."""
         with self._lock:
             if not self._failure:
                 self._failure = error
                 self.stop()
 
     def stop(self) -> None:
-        """Start nothing more and end the command wherever it runs."""
+        """Start the command on no more workers, and end it on those where it runs."""
         with self._lock:
             self._stopped = True
             running = [begun for begun in self._begun if begun.state]
             if not running:
                 return
-            if not self._failure:  # the error is told, unless the reader of the output is gone
+            if not self._failure:  # after a failure, the error itself is the message
                 self.say(f"ending the command on {listed(begun.worker for begun in running)}")
             doubt = threading.Timer(_ANSWER_SECONDS, self._doubt, [running])
             doubt.daemon = True
@@ -167,19 +167,19 @@ class AttachedRun:
 
     @property
     def remains(self) -> tuple[str, ...]:
-        """A line for each worker where the command was started, and its end was not seen."""
+        """A line for each worker on which the command may still run."""
         left = [begun for begun in self._begun if begun.state]
         return tuple(f"the command on {begun.worker.label} {begun.state}" for begun in left)
 
     @property
     def end_line(self) -> Fix | None:
-        """The command that ends what may still run, if anything may."""
+        """The command line that ends the command where it may still run; None if nowhere."""
         left = [begun.worker for begun in self._begun if begun.state]
         return kill_line(left, self.run_id) if left else None
 
     @property
     def ended(self) -> str:
-        """What is true of the command once it was ended: nothing that was not found is claimed."""
+        """A sentence on how the command ended; it claims no more than is certain."""
         if not self._begun:
             return "the command was started on no worker"
         if all(begun.certain for begun in self._begun):
@@ -207,17 +207,17 @@ class AttachedRun:
                     raise CommandCancelled(f"not started on {worker.label}")
                 self._begun.append(begun)
             done = self._command(begun, connection)
-            with self._lock:  # where it is stopped: not before all that it has started is ended
+            with self._lock:  # during a stop, wait until the command has ended on all workers
                 if not self._stopped:
                     begun.state = ""
-        # A failure after the others were stopped is taken for its consequence.
+        # A failure after the stop counts as a consequence of the stop.
         if self._stopped and not done.ok:
             raise CommandCancelled(f"ended on {worker.label}")
         return done
 
     def _command(self, begun: _Begun, connection: Connection) -> Completed:
         request, worker = self.request, begun.worker
-        # Without variables there is nothing to send, and nothing that a worker has to wait for.
+        # Without variables and input there is nothing to send, so the worker need not wait for it.
         reads = ["input"] if request.environment or request.stdin else []
         head = f"{request.environment}{begun.name}\n".encode() if reads else b""
         never = Deadline.never(self.clock)
@@ -245,7 +245,7 @@ class AttachedRun:
             raise DeadlinePassed(what, why=why) from error
         except TransportFailed:
             worker.check_slice()
-            with self._lock:  # where it is stopped: what is ended there needs the link
+            with self._lock:  # during a stop, `_end` still needs the link
                 raise
 
     def _write(self, worker: RemoteWorker, stream: str, chunk: bytes) -> None:
@@ -256,7 +256,7 @@ class AttachedRun:
             raise CommandCancelled(f"ended on {worker.label}") from error
 
     def _input(self, source: Callable[[], Iterable[bytes]]) -> Iterator[bytes]:
-        """Yield the command's input; where it fails the command must not take that for its end."""
+        """Yield the input; if it fails, end the command, which would see a normal end of input."""
         try:
             yield from source()
         except TpukitError as error:
@@ -277,7 +277,7 @@ class AttachedRun:
         def answered() -> None:
             begun.answered = True
 
-        try:  # what a connection was lost with runs on there
+        try:  # the command goes on after a loss of the connection, so retry
             begun.certain = begun.link.retry(end).certain
         except NotEnded as error:
             begun.state = f"goes on as {error.reason}" + (f": {error.why}" if error.why else "")
@@ -286,9 +286,10 @@ class AttachedRun:
 
 
 def shield(stop: Callable[[], None], clock: Clock) -> None:
-    """Call `stop` and wait for it, also where the interrupt is repeated within a second.
+    """Call `stop` and wait for it.
 
-    Then it is the same one, passed on by a wrapper; raises KeyboardInterrupt for a later one.
+    An interrupt within a second is the same one, repeated by a wrapper, and is ignored. A later one
+    raises KeyboardInterrupt.
     """
     begun, over = clock.monotonic(), threading.Event()
 
@@ -300,7 +301,7 @@ def shield(stop: Callable[[], None], clock: Clock) -> None:
 
     with suppress(KeyboardInterrupt):
         threading.Thread(target=work, name="tpukit-stop", daemon=True).start()
-    # Not `join`: Python 3.11 takes a thread whose join was interrupted for ended.
+    # Not `join`: after an interrupted join, Python 3.11 believes that the thread has ended.
     while not over.is_set():
         try:
             over.wait(0.2)

@@ -1,4 +1,4 @@
-"""End what a command or job has started on a worker, and find what holds its TPU devices."""
+"""Ends the processes of commands and jobs on a worker, and finds the holders of TPU devices."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
     from tpukit.remote.connection.client import Connection
     from tpukit.remote.connection.worker import RemoteWorker
 
-#: Seconds between a command's first signal and KILL, unless somebody says otherwise.
+#: The default seconds between a command's first signal and KILL.
 GRACE_SECONDS = 10.0
-#: Seconds that a worker gets beyond that: for sudo, KILL, and a job's runner that notes the end.
+#: More seconds for sudo, for KILL, and for a job's runner to write its status.
 _OVERHEAD_SECONDS = 40.0
-#: Seconds without a sign of life after which a worker is given up, unless somebody says otherwise.
+#: The default seconds without a sign of life after which a worker fails.
 _PATIENCE_SECONDS = 60.0
-#: Whose processes are Google's own runtime: image script of public record, `useradd -u 2000
-#: tpu-runtime`; its container runs with `--user=2000:2000` (docs/reference/real-workers.md).
+#: The user of Google's own runtime: image script of public record, `useradd -u 2000 tpu-runtime`;
+#: its container runs with `--user=2000:2000` (docs/reference/real-workers.md).
 RUNTIME_USER = "tpu-runtime"
 _SIGNALS = ("INT", "TERM", "HUP", "QUIT", "USR1", "USR2", "KILL")
 
-#: What becomes of those that hold a device and belong to none of the runs: they are not looked for,
-#: stay and are told, or end too.
+#: The treatment of other processes that hold a device: ignore them ("none"), report them ("told"),
+#: or end them too ("ended").
 Holders = Literal["none", "told", "ended"]
 
 
 def signal_name(word: str) -> str:
-    """Return a signal's name without SIG; raise `BadInput` for none that asks a program to end."""
+    """Return a signal's name without SIG; raise `BadInput` if it does not end programs."""
     name = word.upper().removeprefix("SIG")
     if name not in _SIGNALS:
         names = ", ".join(_SIGNALS)
@@ -51,29 +51,29 @@ class Holder(Documented):
     pid: int
     run: str
     command: str
-    user: str = ""  #: whose it is, if the worker knows
-    attached: bool = False  #: whether the run is an attached one
+    user: str = ""  #: the owner, if the worker knows it
+    attached: bool = False  #: True if the run is attached
 
     @property
     def of_runtime(self) -> bool:
-        """Whether it is Google's own runtime, which its unit starts again when it is killed."""
+        """True for Google's own runtime, which systemd starts again after a kill."""
         return self.user == RUNTIME_USER
 
     def __str__(self) -> str:
-        """Return it as messages name it: `PID 17 (run train, python train.py)`."""
+        """Return its name in messages: `PID 17 (run train, python train.py)`."""
         runtime = "Google's tpu-runtime" if self.of_runtime else ""
         known = [runtime, f"run {self.run}" if self.run else "", self.command]
-        said = ", ".join(each for each in known if each)
+        said = ", ".join(filter(None, known))
         return f"PID {self.pid} ({said})" if said else f"PID {self.pid}"
 
 
 @dataclass(frozen=True)
 class EndReport(Documented):
-    """What was ended on one worker: processes, holders of devices, how many of them by KILL.
+    """The processes that were ended on one worker: those of runs, and other holders of devices.
 
-    `runs` counts the runs that the worker had. `spared` are those who hold a device and belong to
-    none of them. `certain` is false if a run had no control group of its own: a process may have
-    left it, and was not found.
+    `forced` counts those that needed KILL, `runs` the runs on the worker. `spared` has the holders
+    of devices that were left alone. `certain` is False if a run had no control group: then a
+    process of the run may have been missed.
     """
 
     _hidden = ("runs",)
@@ -87,7 +87,7 @@ class EndReport(Documented):
 
 
 def stop_runtime(slice_name: str) -> Fix:
-    """Return the command that makes Google's own runtime let the chips go on every worker.
+    """Return the command line that stops Google's own runtime on every worker, to free the chips.
 
     Source: tensorflow/tpu:tools/grpc_tpu_worker/README.md.
     """
@@ -99,19 +99,19 @@ def stop_runtime(slice_name: str) -> Fix:
 
 
 def kill_line(workers: Iterable[RemoteWorker], run_id: str) -> Fix:
-    """Return the command that ends a run on these workers."""
+    """Return the command line that ends a run on these workers."""
     slices = ",".join(sorted({worker.slice for worker in workers}))
     return Fix.command("tpukit", "kill", slices, run_id, note="ends it there")
 
 
 class NotEnded(TpukitError):
-    """Processes on a worker resist, or are another user's: they go on."""
+    """Processes on a worker still run: they resist, or belong to another user."""
 
 
 def device_holders(connection: Connection, *, deadline: Deadline) -> tuple[Holder, ...]:
-    """Return the processes that hold a worker's TPU devices, of every user if we may look.
+    """Return the processes that hold a worker's TPU devices; those of other users need sudo.
 
-    Raises `TpukitError` if the worker does not say, and what `Connection.run` raises.
+    Raises `TpukitError` if the agent fails, and the errors of `Connection.run`.
     """
     failure = _failure(connection)
     answer = agent_client.ask(
@@ -132,27 +132,27 @@ def end_processes(
     patience: float = _PATIENCE_SECONDS,
     on_answer: Callable[[], object] = lambda: None,
 ) -> EndReport:
-    """End processes and return what came of it: the first signal, TERM, after `grace` seconds KILL.
+    """End processes by the signal `first`, then TERM, and KILL after `grace` seconds.
 
-    `jobs` name jobs, runs and attached runs; None stands for all runs of `worker`. libtpu's lock
-    file goes only when nobody holds a device. The worker says at once, and then every second, that
-    it is there: `on_answer` is called each time.
+    `jobs` has the record names of jobs and runs; None means all runs of `worker`. libtpu's lock
+    file is removed if no process holds a device. The worker sends a sign of life every second, and
+    `on_answer` is called for each.
 
     Raises:
-        NotEnded: it names the processes that are left.
-        DeadlinePassed: nothing was heard for `patience` seconds, or it took much too long.
-        TpukitError: the agent failed; and what `Connection.run` raises.
+        NotEnded: some processes are left; the error names them.
+        DeadlinePassed: no sign of life came for `patience` seconds, or the end took too long.
+        TpukitError: the agent failed; and the errors of `Connection.run`.
     """
     request = {"jobs": jobs and [*jobs], "worker": worker, "holders": holders}
     deadline = Patience(Deadline.after(clock, grace + _OVERHEAD_SECONDS), patience)
 
     def heard(stream: str, chunk: bytes) -> None:
-        if agent_client.ANSWERS in chunk:  # endless noise is no sign of life
+        if agent_client.ANSWERS in chunk:  # other output is no sign of life
             deadline.renew()
             on_answer()
 
-    # As root if that needs no password, as on TPU VMs: sudo's children and a device's holder may
-    # be another user's.
+    # Run as root if sudo needs no password, as on TPU VMs: children of sudo and holders of devices
+    # may belong to another user.
     done = agent_client.run(
         connection,
         "end_runs",

@@ -1,4 +1,4 @@
-"""The same work on many items at once, each with an outcome of its own."""
+"""The same work on many items at once, with one outcome for each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from tpukit.errors import TpukitError, decisive
 
-#: What an interrupt leaves cancelled work to end in, over all of it.
+#: Seconds that all cancelled work together gets to end after an interrupt.
 _GRACE_SECONDS = 0.1
 
 Item = TypeVar("Item")
@@ -21,7 +21,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Outcome(Generic[Item, Value]):
-    """What became of one item: a value, or the error that it ended with."""
+    """The outcome for one item: a value or an error."""
 
     item: Item
     value: Value | None = None
@@ -37,9 +37,10 @@ def fan_out(
 ) -> list[Outcome[Item, Value]]:
     """Return the outcome of `work` on every item, in order; at most `window` run at once.
 
-    A `TpukitError` is that item's outcome, and raised where every item has ended with one that is
-    common to all. Any other exception is a defect and is raised once every item has ended. An
-    interrupt calls `cancel`, which is to end what still runs, and leaves a tenth of a second later.
+    A `TpukitError` is that item's outcome; if every item fails with an error that is common to all,
+    one of them is raised. Any other exception is a defect, and is raised after every item has
+    ended. An interrupt calls `cancel`, which should end the running work, and is raised again after
+    a tenth of a second.
     """
     pending = deque(enumerate(items))
     finished = queue.SimpleQueue[tuple[int, Outcome[Item, Value] | Exception]]()
@@ -50,7 +51,7 @@ def fan_out(
                 index, item = pending.popleft()
                 finished.put((index, _outcome(item, work)))
 
-    # Daemons: work that hangs in somebody else's code must not keep an interrupted command.
+    # Daemon threads: work that hangs in foreign code must not delay an interrupted command.
     threads = [
         threading.Thread(target=serve, name="tpukit-fan-out", daemon=True)
         for _ in range(min(window, len(items)))
@@ -58,31 +59,31 @@ def fan_out(
     try:
         for thread in threads:
             thread.start()
-        found = dict(finished.get() for _ in items)
+        by_index = dict(finished.get() for _ in items)
     except BaseException:
         pending.clear()
         if cancel is not None:
             cancel()
-        # Python aborts when it ends in the middle of a daemon's print.
+        # Python aborts if it exits while a daemon thread prints.
         for thread in filter(threading.Thread.is_alive, threads):
             thread.join(_GRACE_SECONDS / len(threads))
         raise
     outcomes = []
-    for _, outcome in sorted(found.items()):
+    for _, outcome in sorted(by_index.items()):
         if isinstance(outcome, Exception):
             raise outcome
         outcomes.append(outcome)
-    if all(each.error and each.error.common for each in outcomes):
+    if all(outcome.error and outcome.error.common for outcome in outcomes):
         values(outcomes)
     return outcomes
 
 
 def values(outcomes: Sequence[Outcome[Item, Value]]) -> list[Value]:
     """Return the values of all outcomes; raise the decisive error, else the first."""
-    errors = [each.error for each in outcomes if each.error]
+    errors = [outcome.error for outcome in outcomes if outcome.error]
     if errors:
         raise decisive(errors) or errors[0]
-    return [each.value for each in outcomes]  # type: ignore[misc]
+    return [outcome.value for outcome in outcomes]  # type: ignore[misc]
 
 
 def _outcome(item: Item, work: Callable[[Item], Value]) -> Outcome[Item, Value] | Exception:

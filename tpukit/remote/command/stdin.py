@@ -1,4 +1,4 @@
-"""One input for one reader or many, each at its own pace, none of it kept in memory."""
+"""One input for many readers, each at its own pace, without keeping it in memory."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ _CHUNK = 64 << 10
 
 
 def readers(source: Iterable[bytes], number: int) -> Callable[[], Iterator[bytes]]:
-    """Return what begins each of so many readers of a source; a single one needs no file.
+    """Return a function that makes a reader of a source, for `number` readers.
 
-    Readers raise `TpukitError` if the source fails, or has no room here.
+    Several readers share a temporary file. They raise `TpukitError` if the source fails, or if this
+    machine's disk is full.
     """
     return partial(_stream, source) if number == 1 else Broadcast(source).reader
 
@@ -31,7 +32,7 @@ def _stream(source: Iterable[bytes]) -> Iterator[bytes]:
 class Broadcast:
     """Copies a source into an unnamed file; every reader gets all of it, from the first byte.
 
-    Raises `TpukitError`, and so do its readers, where there is no room for it here.
+    It and its readers raise `TpukitError` if the file cannot be written.
     """
 
     def __init__(self, source: Iterable[bytes]) -> None:
@@ -44,7 +45,7 @@ class Broadcast:
         self._failure: TpukitError | None = None
 
     def reader(self) -> Iterator[bytes]:
-        """Yield the source's bytes; wait for those that have not come yet."""
+        """Yield the source's bytes, and wait for more until its end."""
         offset = 0
         while chunk := self._read(offset) or self._copy(offset):
             offset += len(chunk)
@@ -54,7 +55,7 @@ class Broadcast:
         return os.pread(self._file.fileno(), _CHUNK, offset)
 
     def _copy(self, offset: int) -> bytes:
-        """Return what the source has behind an offset, once the file has it too."""
+        """Copy the next bytes of the source to the file, unless they are there; return them."""
         with self._lock:
             if self._failure:
                 raise self._failure

@@ -1,4 +1,4 @@
-"""A lock on a worker that is held as long as a connection: one client at a time does a thing."""
+"""A lock on a worker, for one client at a time, that lasts as long as a connection."""
 
 from __future__ import annotations
 
@@ -27,13 +27,14 @@ def worker_lock(
     late: str,
     on_wait: Callable[[str], None] = lambda line: None,
 ) -> Iterator[bool]:
-    """Run the block while no other client of this user has the lock; yield whether one had it.
+    """Run the block while holding the lock; yield True if another client of this user had it.
 
-    The lock goes with the connection that holds it. `on_wait` gets one line where another client
-    has it: `ahead`, and whose it is. The block runs without a lock that nobody has and that cannot
-    be had: it shows better what is wrong with a worker.
+    The lock ends with its connection. If another client has it, `on_wait` gets one line: `ahead`
+    and a description of that client. If the lock cannot be taken for another reason, the block runs
+    without it: its own error shows better what is wrong with the worker.
 
-    Raises `DeadlinePassed`, which says `late`, where another client has the lock until then.
+    Raises `DeadlinePassed` with the message `late` if another client has the lock until the
+    deadline.
     """
     said, release = queue.SimpleQueue[bytes](), threading.Event()
 

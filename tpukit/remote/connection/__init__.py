@@ -1,4 +1,4 @@
-"""One authenticated connection to one worker: who is proved, how it is dialled, when it is lost.
+"""Authenticated connections to workers: keys, proofs, routes, and the detection of losses.
 
-What runs over it lives in the rooms beside this one.
+Commands, jobs and transfers over a connection are in the other packages of `remote`.
 """

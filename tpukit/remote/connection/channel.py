@@ -1,4 +1,4 @@
-"""One command on one channel: started once, its streams followed to the end."""
+"""One command on one channel: starts it once and reads its output to the end."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ from tpukit.remote.connection.dial import in_thread
 OnOutput = Callable[[str, bytes], None]
 
 _CHUNK = 1 << 17
-#: Bytes of input that go out at once, in one packet that a peer which just answered will take.
+#: The most bytes of input to send without a thread: they fit into the peer's window.
 _SHORT = 16 << 10
-#: Seconds between looks at the deadline while nothing arrives: its clock need not be the system's.
+#: Seconds between checks of the deadline, which may not follow the system's clock.
 _POLL_SECONDS = 0.5
 
 
 class Exchange:
     """Run one command on an open paramiko channel.
 
-    Input that could block without an end of its own is sent by a helper thread, so that the
-    caller's thread keeps to the deadline. `stdout` and `stderr` have the last `keep` bytes of each
-    stream.
+    A helper thread sends input that could block, so that the caller's thread can keep to the
+    deadline. `stdout` and `stderr` have the last `keep` bytes of each stream.
     """
 
     def __init__(self, channel: Any, on_output: OnOutput | None, keep: int) -> None:
@@ -37,15 +36,15 @@ class Exchange:
         self._unreadable: TpukitError | None = None
         self.stdout, self.stderr = bytearray(), bytearray()
         for buffer in (channel.in_buffer, channel.in_stderr_buffer):
-            # Each clears its event once it is empty: neither may clear what the other has set.
+            # Each buffer clears its event when it is empty; it must not clear the other's event.
             buffer.set_event(SimpleNamespace(set=self._woken.set, clear=lambda: None))
 
     def run(self, command: str, stdin: bytes | Iterable[bytes], deadline: Deadline) -> int | None:
-        """Return the exit status, -1 where there is none, or None when the deadline passed.
+        """Return the exit status, -1 if there is none, or None if the deadline passed.
 
-        Raises `TpukitError` where the input could not be had: the command did not get the rest.
+        Raises `TpukitError` if the input cannot be read; the command did not get the rest.
         """
-        room = min(_SHORT, int(self._channel.out_window_size))  # more has to wait for the peer
+        room = min(_SHORT, int(self._channel.out_window_size))  # more would wait for the peer
         if isinstance(stdin, bytes) and len(stdin) <= room:
             self._start(command, stdin)
         else:
@@ -55,7 +54,7 @@ class Exchange:
             status = self._follow(deadline)
         finally:
             if status is None:
-                in_thread(self._close)  # it sends a message, which a frozen peer can hold up
+                in_thread(self._close)  # closing sends a message, and a frozen peer could block it
             else:
                 self._close()
         if self._unreadable:
@@ -65,9 +64,9 @@ class Exchange:
     def _start(self, command: str, stdin: bytes | Iterable[bytes]) -> None:
         from tpukit.remote.connection.transport import request_command
 
-        # A refused command, a lost connection and a command that ended without reading its input
-        # all close the channel, and whoever follows the channel judges that. Input that cannot be
-        # had, or sent, has to end it too: the command would wait for the rest.
+        # A refused command, a lost connection and a command that ends before it has read its input
+        # all close the channel, and `_follow` handles that. If the input cannot be read or sent,
+        # close the channel too: the command would wait for the rest.
         try:
             request_command(self._channel, command)
             for chunk in (stdin,) if isinstance(stdin, bytes) else self._read(stdin):
@@ -93,7 +92,7 @@ class Exchange:
         while not deadline.passed():
             self._woken.clear()
             ended = channel.closed or (channel.eof_received and channel.exit_status_ready())
-            try:  # paramiko tells the peer at once that it may send more
+            try:  # reading lets the peer send more
                 out = channel.recv(_CHUNK) if channel.recv_ready() else b""
                 err = channel.recv_stderr(_CHUNK) if channel.recv_stderr_ready() else b""
             except FAILURES:
@@ -114,6 +113,6 @@ class Exchange:
                 self._on_output(name, chunk)
 
     def _close(self) -> None:
-        # A connection that was closed meanwhile has closed the channel with it.
+        # The connection may already be closed, and the channel with it.
         with contextlib.suppress(Exception):
             self._channel.close()

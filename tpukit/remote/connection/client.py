@@ -1,6 +1,6 @@
-"""Connections to workers: the host key is proved first, then one key is offered, then commands run.
+"""Connections to workers: they check the host key, then offer one key, then run commands.
 
-`transport`, and with it paramiko, is imported when the first connection is made: it costs 135 ms.
+The first connection imports `transport`, and with it paramiko, which takes 135 ms.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from tpukit.remote.connection.target import Completed, Target
 from tpukit.remote.connection.watchdog import WatchedSocket
 from tpukit.text import counted, one_line, quote
 
-#: Handshakes at the same time: more only wait for this machine's processors.
+#: The most handshakes at the same time: more would only compete for this machine's processors.
 HANDSHAKES = 32
-#: Receives a file on standard input and puts it in place only when it is whole: a lost connection
-#: looks like the end of the file to `cat`.
+#: Receives a file on standard input and moves it into place only if it is complete: `cat` cannot
+#: tell a lost connection from the end of the file.
 _RECEIVE = (
     'umask 077; new="$1.$$"; mkdir -p -- "$(dirname -- "$1")" && cat >"$new" '
     '&& [ "$(wc -c <"$new")" -eq "$2" ] && mv -f -- "$new" "$1" || { rm -f -- "$new"; exit 1; }'
@@ -37,7 +37,7 @@ AfterFailure = Callable[[Target, TransportFailed | HostKeyMismatch], Target]
 
 
 def try_again(target: Target, error: TransportFailed | HostKeyMismatch) -> Target:
-    """Return the same target, unless somebody else answered there."""
+    """Return the same target; raise a `HostKeyMismatch` again."""
     if isinstance(error, HostKeyMismatch):
         raise error
     return target
@@ -45,9 +45,9 @@ def try_again(target: Target, error: TransportFailed | HostKeyMismatch) -> Targe
 
 @dataclass(eq=False)
 class Connector(AbstractContextManager["Connector"]):
-    """Makes connections with one key; closing it closes them all.
+    """Makes connections with one key; `close` closes them all.
 
-    `private_keys` has what was loaded, by file.
+    `private_keys` has the loaded keys by file.
     """
 
     key: KeyPair
@@ -66,18 +66,18 @@ class Connector(AbstractContextManager["Connector"]):
     def connect(
         self, target: Target, deadline: Deadline, after_failure: AfterFailure = try_again
     ) -> Connection:
-        """Return an authenticated connection, tried for until the deadline.
+        """Return an authenticated connection; try until the deadline.
 
-        Repeating is safe, for nothing has run yet, and needed: sshd starts late, firewall rules and
-        new keys take effect late (a key about 25 s after it is written to the metadata).
-        `after_failure` decides after each attempt: it returns the target of the next one, or
+        Retries are safe, because no command has run yet. They are needed, because sshd starts late,
+        and firewall rules and new keys take effect late (a key about 25 s after it is written to
+        the metadata). After each failed attempt, `after_failure` returns the next target, or
         raises.
 
         Raises:
             SecurityRefusal: no host key is pinned.
             HostKeyMismatch: at once, before our key is used.
             AuthenticationFailed: the worker still refused our key at the deadline.
-            TransportFailed: nothing answered by the deadline; the last cause is the reason.
+            TransportFailed: nothing answered by the deadline; the reason is the last cause.
         """
         _check_address(target)
         started, attempts = self.clock.monotonic(), 0
@@ -101,7 +101,7 @@ class Connector(AbstractContextManager["Connector"]):
         ) from last
 
     def connect_once(self, target: Target, deadline: Deadline) -> Connection:
-        """Return an authenticated connection, or raise after one attempt what `connect` raises."""
+        """Return an authenticated connection after one attempt, or raise as `connect` does."""
         from tpukit.remote.connection import transport
 
         _check_address(target)
@@ -111,7 +111,7 @@ class Connector(AbstractContextManager["Connector"]):
         except OSError as error:
             raise no_answer(target, error) from error
         watched = WatchedSocket(connected, self.silence_seconds)
-        # Not around the dial: a dead worker keeps nobody out.
+        # The dial comes before the limit on handshakes, so that dead workers do not use it up.
         if not self._handshakes.acquire(timeout=seconds(deadline)):
             watched.close()
             raise no_answer(target, TimeoutError())
@@ -135,7 +135,7 @@ class Connector(AbstractContextManager["Connector"]):
         return connection
 
     def close(self) -> None:
-        """Close every connection; whoever waits on one gets `TransportFailed`."""
+        """Close every connection; running commands raise `TransportFailed`."""
         with self._lock:
             self._closed = True
             connections = list(self._connections)
@@ -146,10 +146,10 @@ class Connector(AbstractContextManager["Connector"]):
         self.close()
 
     def unlock(self, ask: Callable[[Path], str]) -> None:
-        """Have a key of the user's own ready, from an agent or its file; ours needs nothing.
+        """Load the user's own key, from an agent or its file; do nothing for tpukit's key.
 
         `ask` returns the passphrase of a file, and may be called three times. Raises
-        `AuthenticationFailed` if the key cannot be used, and what `ask` raises.
+        `AuthenticationFailed` if the key cannot be used, and the errors of `ask`.
         """
         from tpukit.remote.connection import private_keys
 
@@ -159,7 +159,7 @@ class Connector(AbstractContextManager["Connector"]):
             )
 
     def _private(self, identity_file: str) -> Any:
-        """Return the private key of a file, or our own, which is loaded once."""
+        """Return the private key of a file, or the connector's key; load each once."""
         from tpukit.remote.connection import private_keys
 
         path = Path(identity_file or self.key.private_path)
@@ -183,7 +183,7 @@ class Connection(AbstractContextManager["Connection"]):
 
     @property
     def alive(self) -> bool:
-        """Whether nothing is known against it yet."""
+        """True unless the connection is known to be lost."""
         return bool(self._transport.is_active())
 
     def run(
@@ -195,14 +195,14 @@ class Connection(AbstractContextManager["Connection"]):
         deadline: Deadline,
         keep: int = 4 << 20,
     ) -> Completed:
-        """Run a shell command at most once and return how it ended.
+        """Run a shell command at most once and return its result.
 
         `on_output` gets each chunk as `("stdout" | "stderr", bytes)`, unsanitized. The result keeps
         the last `keep` bytes of each stream.
 
         Raises:
-            TransportFailed: the connection broke; unless the error says otherwise the command may
-                have run.
+            TransportFailed: the connection broke. The command may have run, unless the error denies
+                it.
             DeadlinePassed: the session was closed; the command may still run.
         """
         deadline.check(f"no time is left for a command on {self.label}")
@@ -225,13 +225,13 @@ class Connection(AbstractContextManager["Connection"]):
         return Completed(status, bytes(exchange.stdout), bytes(exchange.stderr))
 
     def upload(self, data: bytes, path: str, *, deadline: Deadline) -> None:
-        """Write a file for its owner alone on the worker, whole or not at all; its folder is made.
+        """Write a private file on the worker, completely or not at all, and create its folder.
 
-        `path` is absolute or relative to the home folder; `~` means nothing in it.
+        `path` is absolute or relative to the home folder; `~` is not expanded.
 
         Raises:
             TransportFailed: the connection broke, or the worker could not write the file.
-            DeadlinePassed: it is not written yet.
+            DeadlinePassed: the file is not written yet.
         """
         command = quote(["sh", "-c", _RECEIVE, "sh", path, str(len(data))])
         done = self.run(command, stdin=data, deadline=deadline)
@@ -240,7 +240,7 @@ class Connection(AbstractContextManager["Connection"]):
             raise TransportFailed(what, reason=done.reason)
 
     def dial(self, place: tuple[str, int], deadline: Deadline) -> Any:
-        """Return a stream (a paramiko channel) to an (address, port) as the worker sees it.
+        """Return a stream (a paramiko channel) from the worker to an (address, port).
 
         Raises `TransportFailed` if nothing listens there, or the connection broke.
         """
@@ -250,7 +250,7 @@ class Connection(AbstractContextManager["Connection"]):
             return self._transport.open_channel("direct-tcpip", place, origin, timeout=limit)
 
     def close(self) -> None:
-        """End the connection at once, for everything that waits on it."""
+        """Close the connection at once; everything that waits on it fails."""
         self._socket.abort("it was closed here")
         self._transport.close()
         self._socket.close()
@@ -260,7 +260,7 @@ class Connection(AbstractContextManager["Connection"]):
 
     @contextmanager
     def _asking(self, what: str, refused: str, why: str = "") -> Iterator[None]:
-        """Raise `TransportFailed` where the worker does not give what it is asked for."""
+        """Raise failures of the block as `TransportFailed`."""
         from tpukit.remote.connection.transport import FAILURES
 
         try:
@@ -269,13 +269,13 @@ class Connection(AbstractContextManager["Connection"]):
             raise TransportFailed(what, reason=self._cause(refused), why=why) from error
 
     def _cause(self, otherwise: str) -> str:
-        # Channels notice a broken connection a moment before the transport's thread has ended.
+        # Channels notice a broken connection a moment before the transport's thread ends.
         self._transport.join(0.2)
         return self._socket.fault or (otherwise if self.alive else "the connection broke")
 
 
 def _check_address(target: Target) -> None:
-    """Refuse names: a resolver must have no say in where we connect."""
+    """Raise `TransportFailed` for a host name: a resolver must not decide the destination."""
     try:
         ipaddress.ip_address(target.address)
     except ValueError:

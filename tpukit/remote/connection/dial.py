@@ -1,4 +1,4 @@
-"""How a worker's SSH server is reached: directly, or through a program such as gcloud."""
+"""Routes to a worker's SSH server: direct, or through a program such as gcloud."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tpukit.text import one_line
 LOOPBACK = "127.0.0.1"
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*")
-#: Seconds for gcloud to find its credentials, which takes it 1.
+#: Seconds for gcloud to find its credentials; it usually takes 1.
 _GCLOUD_SECONDS = 30.0
 
 #: Seconds for a worker itself to accept a connection.
 ACCEPT_SECONDS = 10.0
-#: Seconds for a program to lead to a worker that greets, the program's own start among them.
+#: Seconds for a program to start, to connect, and to pass on the worker's greeting.
 _PROGRAM_SECONDS = 40.0
 
 #: Opens a connected socket to a worker's SSH server before the deadline, or raises
@@ -43,11 +43,11 @@ def direct(target: Target, deadline: Deadline) -> socket.socket:
 def through_program(
     words: Callable[[Target], Sequence[str]], on_line: Callable[[str], None]
 ) -> Dial:
-    """Return a dial that speaks to standard input and output of a program, one a connection.
+    """Return a dial that starts a program for each connection and uses its standard streams.
 
-    The program ends with its input, as OpenSSH's ProxyCommand does, and is ended where it does not
-    lead to the worker in time; `on_line` gets each line of stderr once, however many connections
-    have it. Where the program ends before the worker greets, what it said last is the reason.
+    Like OpenSSH's ProxyCommand, the program ends with its input; it is terminated if it does not
+    connect in time. `on_line` gets each different line of stderr once. If the program ends before
+    the worker greets, the reason is its last error message.
     """
     told: set[str] = set()
 
@@ -84,13 +84,13 @@ def through_program(
             near.settimeout(seconds(deadline.within(_PROGRAM_SECONDS)))
             if near.recv(1, socket.MSG_PEEK):
                 return near
-            attending.join(1.0)  # a child of its own may hold stderr open
+            attending.join(1.0)  # not longer: the program's child may keep stderr open
             raise TransportFailed(
                 f"{one_line(command[0])} does not lead to {target.label}", reason=_decisive(said)
             )
         except BaseException:
             near.close()
-            process.terminate()  # one that still connects does not look at its input
+            process.terminate()  # a program that still connects does not read its input
             raise
 
     return dial
@@ -99,10 +99,10 @@ def through_program(
 def iap_command(project: str, target: Target) -> list[str]:
     """Return gcloud's command line that reaches a worker through Identity-Aware Proxy.
 
-    As gcloud's own ssh has it: googlecloudsdk/command_lib/compute/tpus/tpu_vm/ssh.py. The worker's
-    name comes from its guest attributes; raise `TransportFailed` where they have none.
+    gcloud's own ssh uses the same: googlecloudsdk/command_lib/compute/tpus/tpu_vm/ssh.py. Raises
+    `TransportFailed` if the worker's guest attributes have no valid host name.
     """
-    if not _HOST_NAME.fullmatch(target.hostname):  # the worker has written it: "--flags-file=…"
+    if not _HOST_NAME.fullmatch(target.hostname):  # a worker could write "--flags-file=…" there
         raise TransportFailed(
             f"{target.label} cannot be reached through Identity-Aware Proxy",
             reason=one_line(target.hostname)[:60],
@@ -115,11 +115,11 @@ def iap_command(project: str, target: Target) -> list[str]:
 
 
 def check_gcloud() -> None:
-    """Raise where gcloud has no credentials for a tunnel; one that does not answer is let pass.
+    """Check that gcloud has credentials for a tunnel; accept a gcloud that does not answer.
 
     Raises:
         BadInput: gcloud cannot be run.
-        NotAuthenticated: it has no credentials, as it says.
+        NotAuthenticated: gcloud reports that it has no credentials.
     """
     command = ["gcloud", "auth", "print-access-token", "--quiet"]
     try:
@@ -143,10 +143,10 @@ def check_gcloud() -> None:
 
 
 def jump_command(host: str, port: str, target: Target) -> list[str]:
-    """Return the command line by which the user's own OpenSSH reaches a worker through a host.
+    """Return the command line of the user's OpenSSH that reaches a worker through a jump host.
 
-    `host` is `user@host` or a name of ssh_config(5). Who we are there, and which host key it has,
-    is up to the user's configuration; the worker's host key is proved to us behind it.
+    `host` is `user@host` or a name from ssh_config(5). The user's configuration decides the login
+    and the host key of the jump host; tpukit still checks the worker's host key.
     """
     port_words = ["-p", port] if port else []
     where = ["-W", f"[{target.address}]:{target.port}"]
@@ -154,13 +154,13 @@ def jump_command(host: str, port: str, target: Target) -> list[str]:
 
 
 def in_thread(work: Callable[..., None], *arguments: Any) -> threading.Thread:
-    """Start a daemon thread, for which nobody has to wait; return it."""
+    """Start a daemon thread and return it."""
     thread = threading.Thread(target=work, args=arguments, name="tpukit-stream", daemon=True)
     thread.start()
     return thread
 
 
 def _decisive(said: Iterable[str]) -> str:
-    """Return the last line that names an error, else the last one: gcloud adds hints below it."""
+    """Return the last line with an error (gcloud adds hints below it), else the last line."""
     lines = [line for line in said if line.strip()]
     return ([line for line in lines if "ERROR" in line] or lines or ["it ended"])[-1]

@@ -1,6 +1,6 @@
-"""What leads through a worker: ports, and the way to other workers.
+"""Connections through a worker: forwarded ports, and a route to other workers.
 
-Over as many connections as it takes.
+Both reconnect after a loss.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from tpukit.remote.connection.target import Target
 from tpukit.text import one_line
 
 _CHUNK = 1 << 16
-#: Seconds between looks at the connection, and for which a caller waits for a new one.
+#: Seconds between checks of the connection, and seconds that a caller waits for a new one.
 _POLL_SECONDS, _WAIT_SECONDS = 0.5, 20.0
-#: HERE, HOST and THERE; a host of digits alone would be a port.
+#: The local port, the host and its port; a host of digits only would be a port.
 _FORWARD = re.compile(
     r"(?:(\d{1,5}):)?(?:((?=\d*[A-Za-z.])[A-Za-z0-9][\w.-]*|\[[0-9A-Fa-f:.]+\]):)?(\d{1,5})",
     re.ASCII,
@@ -35,7 +35,7 @@ _FORWARD = re.compile(
 
 @dataclass(frozen=True)
 class Forward:
-    """A loopback port here, 0 for a free one, and the address, as the worker sees it, behind it."""
+    """A local loopback port (0 for a free one), and the address to which the worker connects."""
 
     listen: int
     port: int
@@ -43,7 +43,7 @@ class Forward:
 
     @classmethod
     def parse(cls, text: str) -> Forward:
-        """Return the meaning of `6006`, `8888:8889` (here:there) or `8080:db:80`.
+        """Return the forward for `6006`, `8888:8889` (here:there) or `8080:db:80`.
 
         Raises `BadInput` for anything else.
         """
@@ -59,20 +59,20 @@ class Forward:
 
     @property
     def to(self) -> str:
-        """The address that it leads to."""
+        """The address to which it leads."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 
     def __str__(self) -> str:
-        """Return what `parse` takes."""
+        """Return the text for `parse`."""
         return f"{self.listen}:{self.port if self.host == LOOPBACK else self.to}"
 
 
 @dataclass(eq=False)
 class Tunnels(AbstractContextManager["Tunnels"]):
-    """Listens here, and leads each connection to what the worker connects it to.
+    """Listens on local ports, and forwards each connection through the worker.
 
-    `instead` says what to type where a port here is taken.
+    `instead` returns the remedy if a local port is taken.
     """
 
     connect: Callable[[], Connection]
@@ -89,9 +89,9 @@ class Tunnels(AbstractContextManager["Tunnels"]):
         self._told = ""
 
     def open(self) -> list[Forward]:
-        """Listen and connect; return the forwards with the free ports that were found.
+        """Listen and connect; return the forwards with their actual ports.
 
-        Raises `BadInput` if a port here is taken, and what connecting raises.
+        Raises `BadInput` if a local port is taken, and the errors of `connect`.
         """
         for forward in self.forwards:
             self._listeners.append((self._listening(forward), forward))
@@ -104,9 +104,9 @@ class Tunnels(AbstractContextManager["Tunnels"]):
         ]
 
     def keep(self) -> None:
-        """Lead connections until `close`, connecting again as often as the connection is lost.
+        """Forward connections until `close`; reconnect after each loss.
 
-        Tried for without an end, unless it is not for want of an answer: that is raised.
+        It retries a `TransportFailed` without limit, and raises any other error of `connect`.
         """
         while not self._ended.wait(_POLL_SECONDS):
             if self._connection is None or self._connection.alive:
@@ -156,7 +156,7 @@ class Tunnels(AbstractContextManager["Tunnels"]):
             ) from error
 
     def _accept(self, listener: socket.socket, forward: Forward) -> None:
-        """Take connections until `close`, also after there were too many files or threads."""
+        """Accept connections until `close`; go on after a lack of files or threads."""
         while not self._ended.is_set():
             try:
                 accepted, _ = listener.accept()
@@ -179,9 +179,9 @@ class Tunnels(AbstractContextManager["Tunnels"]):
 
 
 def through_worker(connect: Callable[[], Connection]) -> Dial:
-    """Return a dial that goes through another worker, over one connection to it for all.
+    """Return a dial that goes through another worker; all dials share one connection to it.
 
-    Whoever asks while it is being made waits for the same attempt, and gets its error.
+    Dials during a connection attempt wait for the same attempt, and raise its error.
     """
     lock = threading.Lock()
     shared: list[Future[Connection]] = []
@@ -189,7 +189,7 @@ def through_worker(connect: Callable[[], Connection]) -> Dial:
     def make(attempt: Future[Connection]) -> None:
         try:
             attempt.set_result(connect())
-        except BaseException as error:  # noqa: BLE001  raised where it is waited for
+        except BaseException as error:  # noqa: BLE001  the waiting dials raise it
             attempt.set_exception(error)
 
     def current() -> Future[Connection]:
@@ -223,7 +223,7 @@ def splice(local: socket.socket, channel: Any) -> None:
     with contextlib.suppress(OSError, EOFError):
         while data := local.recv(_CHUNK):
             channel.sendall(data)
-    # Also where it was broken off here: whoever serves there would wait for the rest.
+    # Even after an abort on this side, because the server there would wait for the rest.
     for last in (channel.shutdown_write, back.join, channel.close):
         with contextlib.suppress(OSError, EOFError):  # the connection may be gone
             last()
@@ -234,6 +234,6 @@ def _copy_back(channel: Any, local: socket.socket) -> None:
     with contextlib.suppress(OSError, EOFError):
         while data := channel.recv(_CHUNK):
             local.sendall(data)
-    # The other end has finished; one that is gone altogether will not read on either.
+    # The other end sends no more; if its channel is closed, it does not read any more either.
     with contextlib.suppress(OSError):
         local.shutdown(socket.SHUT_RDWR if channel.closed else socket.SHUT_WR)

@@ -1,4 +1,4 @@
-"""What a handshake has to hold to: strong algorithms, a pinned host key, causes by name."""
+"""The rules of a handshake: strong algorithms, a pinned host key, and clear errors."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ _SIGNATURES = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
 
 
 def pins(target: Target) -> tuple[str, ...]:
-    """Return the target's host keys of the types we pin, as `TYPE BODY`, best type first.
+    """Return the target's host keys of the types that tpukit pins, as `TYPE BODY`, best type first.
 
-    None of a target whose first host key is to be taken. Raises `SecurityRefusal` where another one
-    has none: an unknown worker is never trusted.
+    Raises `SecurityRefusal` if there are none, unless the target accepts its first host key
+    (`accept_new`).
     """
     keys = [tuple(line.split()[:2]) for line in target.host_keys]
     known = [" ".join(key) for kind in HOST_KEY_TYPES for key in keys if key[:1] == (kind,)]
     if not known and not target.accept_new:
         raise SecurityRefusal(
             f"no host key of {target.label} is known",
-            why="its guest attributes hold none, so nothing could tell it from an impostor",
+            why="its guest attributes have none, so tpukit cannot tell it from an impostor",
         )
     return tuple(known)
 
 
 def restrict(options: Any, pinned: Iterable[str]) -> None:
-    """Leave a paramiko `SecurityOptions` with the pinned key types and no weak algorithm.
+    """Restrict a paramiko `SecurityOptions` to strong algorithms and the pinned key types.
 
-    Where nothing is pinned, with all the types that we pin.
+    If no key is pinned, allow all types that tpukit pins.
     """
     options.kex = _strong(options.kex)
     options.ciphers = _strong(options.ciphers)
@@ -52,28 +52,28 @@ def restrict(options: Any, pinned: Iterable[str]) -> None:
 def mismatch(target: Target, pinned: tuple[str, ...], reason: str) -> HostKeyMismatch:
     """Return the error for a server that is not the worker."""
     return HostKeyMismatch(
-        f"what answers at {place(target)} is not {target.label}",
+        f"the server at {place(target)} is not {target.label}",
         reason=reason,
         why=f"its known host keys are {', '.join(map(fingerprint, pinned))}; "
         "nothing was sent and our key was not used",
         fix=Fix(
-            note="ask who runs your network what answers there; where it is a worker that was made "
-            "anew, delete the slice and create it again"
+            note="ask your network's administrator which server that is; if the worker was "
+            "recreated, delete the slice and create it again"
         ),
         details={"worker": target.worker, "address": target.address},
     )
 
 
 def place(target: Target) -> str:
-    """Return `address:port` as URLs write it."""
+    """Return `address:port`, with an IPv6 address in brackets as in URLs."""
     host = f"[{target.address}]" if ":" in target.address else target.address
     return f"{host}:{target.port}"
 
 
 def no_answer(target: Target, error: Exception) -> TransportFailed:
-    """Return the error of one attempt to which nobody, or no SSH server, answered.
+    """Return the error for an attempt that no SSH server answered.
 
-    After a time-out it is `Unanswered`: nothing came back, as where a firewall drops packets.
+    After a time-out it is `Unanswered`: a firewall may have dropped the packets.
     """
     kind = Unanswered if isinstance(error, TimeoutError) else TransportFailed
     what = f"{target.label} does not answer at {place(target)}"
@@ -81,7 +81,7 @@ def no_answer(target: Target, error: Exception) -> TransportFailed:
 
 
 def seconds(deadline: Deadline) -> float:
-    """Return what is left as a time-out; zero would mean "do not block" to a socket."""
+    """Return the remaining time as a time-out above zero: 0 would make a socket non-blocking."""
     return max(0.05, deadline.remaining())
 
 
@@ -98,7 +98,7 @@ def _cause(error: Exception) -> str:
 
 
 def _strong(offered: Iterable[str]) -> tuple[str, ...]:
-    """Drop the weak names; put ciphers that authenticate, and MACs over the ciphertext, first."""
+    """Drop weak algorithms; put GCM ciphers and encrypt-then-MAC algorithms first."""
     kept = [name for name in offered if not _WEAK.search(name)]
     return tuple(sorted(kept, key=lambda name: "gcm" not in name and "etm" not in name))
 

@@ -1,4 +1,4 @@
-"""Our key pair or the user's, the host keys workers publish, and the known hosts for OpenSSH."""
+"""SSH keys: tpukit's or the user's key pair, host keys, and known-hosts files for OpenSSH."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tpukit.errors import BadInput, Fix, SecurityRefusal
 from tpukit.paths import private_directory, read_own, replace_file
 from tpukit.text import one_line, shown_path
 
-#: Host key types we pin. Google's guest agent publishes more (GoogleCloudPlatform/guest-agent:
-#: google_guest_agent/instance_setup.go), DSA among them, which no current client accepts.
+#: The host key types to pin. Google's guest agent publishes more (GoogleCloudPlatform/guest-agent:
+#: google_guest_agent/instance_setup.go), also DSA, which no current client accepts.
 HOST_KEY_TYPES = (
     "ssh-ed25519",
     "ecdsa-sha2-nistp256",
@@ -24,7 +24,7 @@ HOST_KEY_TYPES = (
     "ssh-rsa",
 )
 _PRIVATE_NAME = "tpukit_ed25519"
-#: What a public line may begin with: sshd(8), AUTHORIZED_KEYS FILE FORMAT.
+#: The type and body of a public key: sshd(8), AUTHORIZED_KEYS FILE FORMAT.
 _PUBLIC = re.compile(
     r"(ssh-(?:ed25519|rsa)|ecdsa-sha2-nistp(?:256|384|521)"
     r"|sk-(?:ssh-ed25519|ecdsa-sha2-nistp256)@openssh\.com) [A-Za-z0-9+/]+={0,2}"
@@ -34,9 +34,9 @@ _PLAIN_ALIAS = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
 
 @dataclass(frozen=True)
 class KeyPair:
-    """A private key's file and the public line that belongs to it (`ssh-ed25519 AAAA… comment`).
+    """The file of a private key, and its public line (`ssh-ed25519 AAAA… comment`).
 
-    One that is the `users_own` may have a passphrase and a certificate, or be in an agent alone.
+    A key with `users_own` may have a passphrase and a certificate, or exist only in an agent.
     """
 
     private_path: Path
@@ -45,15 +45,15 @@ class KeyPair:
 
     @property
     def public_path(self) -> Path:
-        """The file of the public line; one of ours is written only if somebody needs it."""
+        """The file of the public line; for tpukit's own key it may not exist."""
         return Path(f"{self.private_path}.pub")
 
 
 def ensure_key_pair(directory: Path, comment: str) -> KeyPair:
-    """Return our ed25519 key pair, made on first use, in a folder for its owner alone.
+    """Return tpukit's ed25519 key pair; create it on first use, in a private folder.
 
-    Raises `SecurityRefusal` for a key that others can read, that belongs to somebody else or that
-    is a symbolic link, and `BadInput` for a folder or file that cannot be used.
+    Raises `SecurityRefusal` if others can read the key, if it belongs to another user, or if it is
+    a symbolic link, and `BadInput` if the folder or the file cannot be used.
     """
     path = private_directory(directory) / _PRIVATE_NAME
     try:
@@ -70,10 +70,10 @@ def ensure_key_pair(directory: Path, comment: str) -> KeyPair:
 
 
 def own_key_pair(path: Path, comment: str) -> KeyPair:
-    """Return a key pair of the user's own, by the file of its private half, which need not exist.
+    """Return the user's own key pair; `path` is the private file, which need not exist.
 
-    Raises `BadInput` if `PATH.pub` is no public key, and `SecurityRefusal` if others can read the
-    private one.
+    Raises `BadInput` if `PATH.pub` is not a public key, and `SecurityRefusal` if others can read
+    the private file.
     """
     key, shown = KeyPair(path, "", users_own=True), shown_path(path)
     try:
@@ -98,17 +98,17 @@ def own_key_pair(path: Path, comment: str) -> KeyPair:
 
 
 def write_known_hosts(path: Path, entries: Iterable[tuple[str, Iterable[str]]]) -> None:
-    """Write the known-hosts file of (alias, host keys) for the system's OpenSSH, all at once.
+    """Write (alias, host keys) pairs to a known-hosts file for the system's OpenSSH, atomically.
 
-    Raises `BadInput` for an alias that could mean more than one worker, and `SecurityRefusal` for
-    a line that is not `TYPE BODY` of a host key.
+    Raises `BadInput` for an alias that could match several workers, and `SecurityRefusal` for a
+    line that is not `TYPE BODY` of a host key.
     """
     lines = [f"{_alias(alias)} {_host_key(line)}\n" for alias, keys in entries for line in keys]
     replace_file(path, "".join(lines))
 
 
 def _alias(alias: str) -> str:
-    # known_hosts knows patterns, lists, hashes and markers: sshd(8), SSH_KNOWN_HOSTS FILE FORMAT.
+    # known_hosts can have patterns, lists, hashes, markers: sshd(8), SSH_KNOWN_HOSTS FILE FORMAT.
     if not _PLAIN_ALIAS.fullmatch(alias):
         raise BadInput(f"{one_line(alias)!r} cannot name a worker in a known-hosts file")
     return alias
@@ -123,11 +123,11 @@ def _host_key(line: str) -> str:
         if len(words) == 2 and words[0] in HOST_KEY_TYPES:
             load_ssh_public_key(line.encode("ascii"))
             return " ".join(words)
-    raise SecurityRefusal("a worker published a host key that is none", reason=one_line(line)[:80])
+    raise SecurityRefusal("a worker published an invalid host key", reason=one_line(line)[:80])
 
 
 def _create_private_key(path: Path) -> None:
-    """Link a finished key file into place; the loser of a race keeps the winner's."""
+    """Create the key file atomically; if another process was faster, keep that one's key."""
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         finished = Path(folder) / path.name
         replace_file(finished, _new_private_key(), durable=True)

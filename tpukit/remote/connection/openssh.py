@@ -1,4 +1,4 @@
-"""The system's OpenSSH client, as strict as our own."""
+"""Command lines for the system's OpenSSH client, as strict as tpukit's own connections."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tpukit.remote.connection.keys import KeyPair, write_known_hosts
 from tpukit.remote.connection.target import Target
 from tpukit.text import quote, shown_path
 
-#: Bytes of a socket's path: sun_path of macOS, less what OpenSSH puts after it while it makes one.
+#: The most bytes of a socket's path: sun_path of macOS, less the suffix that OpenSSH adds at first.
 _LONGEST_SOCKET = 103 - 17
 
 
 @dataclass(frozen=True)
 class OpenSsh:
-    """How OpenSSH is called: with one key, and with files in a folder for its owner alone.
+    """The settings for OpenSSH: one key, and a private folder for its files.
 
-    It gives a worker up after `silence` seconds without a sign. A connection stays for `persist`
-    seconds after its last use, for whoever comes next; 0 stands for none that stays.
+    OpenSSH gives up after `silence` seconds without a sign of life. A connection stays open for
+    reuse for `persist` seconds after its last use; with 0 it closes at once.
     """
 
     key: KeyPair
@@ -35,14 +35,13 @@ class OpenSsh:
     ) -> list[str]:
         """Return the words that run `remote`, or a login shell, on the worker.
 
-        `flags` are OpenSSH's own, `proxy` as in `options`. The user's own configuration and known
-        hosts play no part, nor does the agent, unless the key is the user's own. The worker's known
-        hosts are written to a file of its own, for two commands at once would rewrite one between
-        writing and reading it.
+        `flags` are options of OpenSSH; for `proxy` see `options`. The command ignores the user's
+        configuration and known hosts, and the agent unless the key is the user's own. Each worker
+        has its own known-hosts file, because commands for two workers would overwrite a shared one.
         """
         known_hosts = self.directory / f"known_hosts.{target.alias}"
         write_known_hosts(known_hosts, [(target.alias, target.host_keys)])
-        # Only the passphrase of a key of the user's own is ever asked for.
+        # OpenSSH may ask only for the passphrase of the user's own key.
         batch = "no" if self.key.users_own else "yes"
         given = {**self.options(target, known_hosts, proxy), "BatchMode": batch}
         words = [word for name, value in given.items() for word in ("-o", f"{name}={value}")]
@@ -51,17 +50,17 @@ class OpenSsh:
         return ["ssh", "-F", "none", *words, *port, *flags, "--", target.address, *tail]
 
     def persists(self, target: Target, proxy: Sequence[str] = ()) -> bool:
-        """Tell whether a connection to the worker has stayed; only where any does."""
+        """Return True if an open connection to the worker can be reused; needs `persist`."""
         check = self.command(target, "-O", "check", proxy=proxy)
         return subprocess.run(check, capture_output=True, check=False).returncode == 0
 
     def options(
         self, target: Target, known_hosts: Path, proxy: Sequence[str] = ()
     ) -> dict[str, str]:
-        """Return what ssh_config(5) has to say for connections to be as strict as our own.
+        """Return the options of ssh_config(5) for connections as strict as tpukit's own.
 
-        Only that key is offered, only the keys under the target's alias in `known_hosts` are
-        accepted. `proxy` are the words of a program whose input and output lead to the worker.
+        They offer only this key, and accept only the host keys under the target's alias in
+        `known_hosts`. `proxy` is the command line of a program that connects to the worker.
         """
         return {
             "CheckHostIP": "no",
@@ -78,7 +77,7 @@ class OpenSsh:
             "IdentityFile": _file(Path(target.identity_file or self.key.private_path)),
             "PreferredAuthentications": "publickey",
             "ProxyCommand": quote(proxy).replace("%", "%%") if proxy else "none",
-            "ServerAliveCountMax": "2",  # the third time that nothing has come is one too many
+            "ServerAliveCountMax": "2",  # the third unanswered request ends the connection
             "ServerAliveInterval": str(-(-self.silence // 3)),
             "StrictHostKeyChecking": "yes",
             "UpdateHostKeys": "no",
@@ -87,9 +86,10 @@ class OpenSsh:
         }
 
     def _socket(self, target: Target, proxy: Sequence[str]) -> str:
-        """Return where a connection is found again: by its host keys and its route too.
+        """Return the path of a shared connection's socket, named by the target and its route.
 
-        OpenSSH's own digest, %C, has neither, and would lead to another worker at that address.
+        OpenSSH's own digest, %C, omits the host keys and the route, so it could lead to another
+        worker at the same address.
         """
         digest = hashlib.sha256(repr((astuple(target), tuple(proxy))).encode()).hexdigest()
         path = self.directory / digest[:16]
@@ -102,5 +102,5 @@ class OpenSsh:
 
 
 def _file(path: Path) -> str:
-    """Return a path as ssh_config(5) reads it: blanks quoted, percent signs doubled."""
+    """Return a path for ssh_config(5): in quotes, with percent signs doubled."""
     return '"' + str(path).replace("%", "%%").replace("\\", "\\\\").replace('"', '\\"') + '"'

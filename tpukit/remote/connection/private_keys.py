@@ -1,4 +1,4 @@
-"""Private keys as paramiko uses them: from files, or in an agent that signs with them."""
+"""Private keys for paramiko, from files or from an SSH agent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tpukit.remote.connection.keys import KeyPair
 from tpukit.remote.connection.transport import FAILURES, paramiko
 from tpukit.text import one_line, shown_path
 
-#: As often as OpenSSH: ssh_config(5), NumberOfPasswordPrompts.
+#: The same number as OpenSSH: ssh_config(5), NumberOfPasswordPrompts.
 _ATTEMPTS = 3
 _UNUSABLE = (*FAILURES, paramiko.pkey.UnknownKeyType, ValueError, TypeError)
 
@@ -21,7 +21,7 @@ _UNUSABLE = (*FAILURES, paramiko.pkey.UnknownKeyType, ValueError, TypeError)
 def private_key(path: Path, passphrase: str | None = None) -> Any:
     """Load a private key from its file, with the certificate beside it.
 
-    Raises `AuthenticationFailed` if it is none, or has another passphrase.
+    Raises `AuthenticationFailed` if it is not a key, or has another passphrase.
     """
     try:
         return paramiko.PKey.from_path(path, passphrase and passphrase.encode())
@@ -31,10 +31,10 @@ def private_key(path: Path, passphrase: str | None = None) -> Any:
 
 
 def own_key(key: KeyPair, ask: Callable[[Path], str], seconds: float) -> Any:
-    """Return a key of the user's own: in the agent, if that has it, else from its file.
+    """Return the user's own key from the agent if it is there, else from its file.
 
-    The agent has so many seconds to answer. `ask` returns the passphrase of the file. Raises
-    `AuthenticationFailed` as `private_key`, and what `ask` raises.
+    The agent has `seconds` to answer. `ask` returns the passphrase of the file. Raises the errors
+    of `private_key` and of `ask`.
     """
     held, path = _in_agent(key, seconds), key.private_path
     if held:
@@ -52,7 +52,7 @@ def own_key(key: KeyPair, ask: Callable[[Path], str], seconds: float) -> Any:
 def _has_passphrase(path: Path) -> bool:
     try:
         paramiko.PKey.from_path(path)
-    except TypeError:  # so cryptography says that a passphrase is needed
+    except TypeError:  # cryptography raises it if a passphrase is needed
         return True
     except _UNUSABLE:
         pass
@@ -60,7 +60,7 @@ def _has_passphrase(path: Path) -> bool:
 
 
 def _in_agent(key: KeyPair, seconds: float) -> Any:
-    """Return the key as the agent that SSH_AUTH_SOCK names has it, or None."""
+    """Return the key in the agent of SSH_AUTH_SOCK, or None."""
     public = base64.b64decode(key.public.split()[1])
     agent, connected = paramiko.agent.AgentSSH(), paramiko.agent.get_agent_connection()
     if connected is None:
@@ -82,7 +82,7 @@ def _in_agent(key: KeyPair, seconds: float) -> Any:
 
 
 class _AgentKey(paramiko.agent.AgentKey):  # type: ignore[misc]
-    """A key in the agent, which answers one question at a time."""
+    """A key in the agent; a lock allows one request at a time."""
 
     def __init__(self, agent: Any, blob: bytes) -> None:
         super().__init__(agent, blob)

@@ -1,4 +1,4 @@
-"""What an SSH connection is made to, and how a command over it ended, free of heavy imports."""
+"""The target of an SSH connection and the result of a command, without heavy imports."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from tpukit.text import one_line, sanitize
 
 @dataclass(frozen=True)
 class Target:
-    """Where one worker answers, and the host keys (`ssh-ed25519 AAAA…`) it has to prove.
+    """The address of a worker, and the host keys (`ssh-ed25519 AAAA…`) that it must prove.
 
-    `label` names the worker to a reader: `demo worker 0`. `address` is an IP address. Without host
-    keys it is refused, unless the first that is shown is to be taken (`accept_new`).
+    `label` names the worker in messages: `demo worker 0`. `address` is an IP address. A target
+    without host keys is refused unless `accept_new` allows its first one.
     """
 
     label: str
@@ -21,17 +21,17 @@ class Target:
     port: int
     user: str
     host_keys: tuple[str, ...]
-    hostname: str = ""  #: from its guest attributes; Identity-Aware Proxy asks for it, and the zone
+    hostname: str = ""  #: from its guest attributes; Identity-Aware Proxy needs it and the zone
     zone: str = ""
-    alias: str = ""  #: under which its host keys are pinned for OpenSSH
+    alias: str = ""  #: its name in known-hosts files for OpenSSH
     accept_new: bool = False
-    identity_file: str = ""  #: of the private key to offer in place of our own
-    internal_address: str = ""  #: where the slice's other workers find it
+    identity_file: str = ""  #: the file of a private key to offer instead of the connector's
+    internal_address: str = ""  #: its address for the slice's other workers
 
 
 @dataclass(frozen=True)
 class Completed:
-    """How a command ended: its exit status (128 + n after signal n) and the end of each stream."""
+    """The result of a command: its exit status (128 + n after signal n) and each stream's end."""
 
     status: int
     stdout: bytes
@@ -43,7 +43,7 @@ class Completed:
 
     @property
     def reason(self) -> str:
-        """Why it failed, in one line: the end of stderr, or the status."""
+        """The reason of a failure in one line: the end of stderr, or the status."""
         return one_line(self.stderr[-400:]) or f"status {self.status}"
 
     @property

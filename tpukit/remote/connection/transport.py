@@ -1,4 +1,4 @@
-"""From a connected socket to an authenticated transport; the one module that imports paramiko."""
+"""Makes an authenticated transport of a connected socket, with paramiko."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from tpukit.remote.connection.handshake import (
 from tpukit.remote.connection.target import Target
 from tpukit.remote.connection.watchdog import WatchedSocket
 
-# A third of the time to import paramiko goes into what only `Match exec` of ssh_config needs, and
-# paramiko does without where it is not installed: paramiko 5.1, paramiko/config.py.
+# Importing `invoke` takes a third of paramiko's import time. paramiko needs it only for
+# `Match exec` of ssh_config, and works without it: paramiko 5.1, paramiko/config.py.
 try:
     sys.modules.setdefault("invoke", None)  # type: ignore[arg-type]
     import paramiko as paramiko
@@ -34,26 +34,26 @@ finally:
     if sys.modules["invoke"] is None:
         del sys.modules["invoke"]
 
-#: Everything paramiko raises when a peer misbehaves or a connection ends.
+#: All exceptions of paramiko for a misbehaving peer or a lost connection.
 FAILURES: tuple[type[Exception], ...] = (paramiko.SSHException, EOFError, OSError)
 
 #: Bytes a worker may send ahead of our reading: 100 Mbit/s over 150 ms keeps 2 MB in flight.
 _WINDOW = 8 << 20
-#: Seconds before the end of an attempt in which paramiko may notice it.
+#: paramiko may notice the end of an attempt this many seconds too early.
 _MOMENT = 0.5
 _LOG = "tpukit.remote.connection.client"
-# paramiko logs what peers say at error level; without a handler Python prints that to stderr, raw.
+# paramiko logs messages of peers as errors; without a handler, Python would print them to stderr.
 logging.getLogger(_LOG).addHandler(logging.NullHandler())
 
 
 def authenticated(
     watched: WatchedSocket, target: Target, pinned: tuple[str, ...], private: Any, attempt: Deadline
 ) -> Any:
-    """Return a transport whose server proved a pinned host key and accepted our key.
+    """Return a transport after the server has proved a pinned host key and accepted our key.
 
     Raises:
-        HostKeyMismatch: before our key was used.
-        AuthenticationFailed, TransportFailed: worth another try.
+        HostKeyMismatch: the server has another host key; our key was not used.
+        AuthenticationFailed, TransportFailed: another attempt may succeed.
     """
     transport = _Transport(watched)
     restrict(transport.get_security_options(), pinned)
@@ -68,10 +68,10 @@ def authenticated(
 
 
 def request_command(channel: Any, command: str) -> None:
-    """Ask for a command and wait for no answer: a refusal closes the channel.
+    """Request a command without waiting for the answer; a refusal closes the channel.
 
-    paramiko's exec_command waits, without an end of its own, for what only says that the command
-    is about to start.
+    paramiko's exec_command waits without limit for a reply that says only that the command will
+    start.
     """
     message = paramiko.Message()
     message.add_byte(cMSG_CHANNEL_REQUEST)
@@ -83,7 +83,7 @@ def request_command(channel: Any, command: str) -> None:
 
 
 def _prove(transport: Any, target: Target, pinned: tuple[str, ...], attempt: Deadline) -> None:
-    """Agree on keys and check the server's, before anything else is said."""
+    """Negotiate keys and check the server's host key before anything else."""
     transport.banner_timeout = transport.handshake_timeout = seconds(attempt)
     try:
         transport.start_client(timeout=seconds(attempt))
@@ -91,7 +91,7 @@ def _prove(transport: Any, target: Target, pinned: tuple[str, ...], attempt: Dea
     except FAILURES as error:
         if isinstance(error, paramiko.ssh_exception.IncompatiblePeer) and "host key" in str(error):
             raise mismatch(target, pinned, "it has no host key of a published type") from error
-        # A middlebox, as the emulator, may accept a connection whose packets it then drops.
+        # A middlebox, like the emulator, may accept a connection and then drop its packets.
         silent = not transport.remote_version and attempt.remaining() < _MOMENT
         raise no_answer(target, TimeoutError() if silent else error) from error
     shown = f"{key.get_name()} {key.get_base64()}"
@@ -111,15 +111,15 @@ def _authenticate(transport: Any, target: Target, private: Any, attempt: Deadlin
     if transport.is_active() and not attempt.passed():
         what = f"{target.label} does not accept our key for user {target.user}"
         raise AuthenticationFailed(what, reason=place(target))
-    late = "timed out" if attempt.passed() else ""  # it did answer before: no `Unanswered`
+    late = "timed out" if attempt.passed() else ""  # not `Unanswered`: the server has answered
     raise no_answer(target, EOFError(late))
 
 
 def _handle_request(channel: Any, message: Any) -> None:
-    """Make a command that a signal ended report 128 + n.
+    """Set the exit status 128 + n for a command that a signal ended, such as a lack of memory.
 
-    paramiko ignores `exit-signal`, which leaves -1 as after a lost connection
-    (paramiko/paramiko:paramiko/channel.py, _handle_request); an out-of-memory kill is one.
+    paramiko ignores `exit-signal`, and leaves -1 as after a lost connection
+    (paramiko/paramiko:paramiko/channel.py, _handle_request).
     """
     request = paramiko.Message(message.get_remainder())
     if request.get_text() != "exit-signal":
@@ -127,14 +127,14 @@ def _handle_request(channel: Any, message: Any) -> None:
         return
     request.get_boolean()
     name = f"SIG{request.get_text()}"
-    channel.exit_status = 128 + {each.name: each.value for each in signal.Signals}.get(name, 0)
+    channel.exit_status = 128 + {known.name: known.value for known in signal.Signals}.get(name, 0)
     channel.status_event.set()
 
 
 class _Transport(paramiko.Transport):  # type: ignore[misc]
-    """paramiko's, with what OpenSSH does, and without what costs time and nobody sees.
+    """paramiko's transport, with the behaviour of OpenSSH and without costs that have no use.
 
-    What is relied on beyond its documentation: tests/remote/connection/test_paramiko_contract.py.
+    tests/remote/connection/test_paramiko_contract.py checks the undocumented parts in use.
     """
 
     _channel_handler_table: ClassVar[dict[int, Callable[[Any, Any], None]]] = {
@@ -145,17 +145,17 @@ class _Transport(paramiko.Transport):  # type: ignore[misc]
     def __init__(self, connected: WatchedSocket) -> None:
         super().__init__(connected, default_window_size=_WINDOW)
         self.set_log_channel(_LOG)
-        # A thread would be started to time the handshake: our deadline does.
+        # paramiko would start a thread to time the handshake; the deadline already limits it.
         self.packetizer.start_handshake = lambda timeout: None
 
     def _parse_debug(self, message: Any) -> None:
-        """Drop it: paramiko turns it into text one byte after the other, and does not log it."""
+        """Ignore it: paramiko would convert it byte by byte, without logging it."""
 
 
 class OneTrip(AuthHandler):  # type: ignore[misc]
-    """Asks for authentication and offers the key at once: to wait for a yes takes a round trip.
+    """Requests authentication and offers the key at once, which saves a round trip.
 
-    Where the answer is no, the server disconnects (RFC 4253, 10).
+    If the server refuses the request, it disconnects (RFC 4253, section 10).
     """
 
     def _request_auth(self) -> None:
@@ -166,4 +166,4 @@ class OneTrip(AuthHandler):  # type: ignore[misc]
         super()._parse_service_accept(accepted)
 
     def _parse_service_accept(self, message: Any) -> None:
-        """Do nothing: the key is on its way."""
+        """Do nothing: the key has already been sent."""

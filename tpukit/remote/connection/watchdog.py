@@ -9,34 +9,33 @@ import threading
 from collections.abc import Callable
 
 _NAME = "tpukit-keepalive"
-#: Of the silence that is allowed, the part in which one wait for the peer ends.
+#: One wait for the peer lasts this fraction (1/24) of the allowed silence.
 _SLICES = 24
 
 
 class WatchedSocket(socket.socket):
     """A connected socket for paramiko that asks a silent peer for a sign of life, then gives up.
 
-    It takes the place of the one it is made of. paramiko waits for a frozen peer for ever, with
-    its own keepalive too: that one asks for no answer (paramiko/paramiko:paramiko/transport.py,
-    set_keepalive). It does wait in slices, though, so that silence can be counted here without
-    another thread or a clock: a process that was stopped, or a laptop that slept, did not wait and
-    counts nothing.
+    It replaces the given socket. paramiko waits for a frozen peer without limit, even with its own
+    keepalive, which requests no answer (paramiko/paramiko:paramiko/transport.py, set_keepalive).
+    But it waits in short steps, so this socket can count the silence without a thread or a clock.
+    Time in which the process was stopped, or the laptop slept, does not count.
     """
 
     def __init__(self, connected: socket.socket, silence_seconds: float) -> None:
-        # Passed on, because a peer that is already gone makes the socket refuse to tell them.
+        # Given explicitly: if the peer is already gone, the new socket cannot detect them.
         kind = (connected.family, connected.type, connected.proto)
         super().__init__(*kind, fileno=connected.detach())
         self._silence_seconds = silence_seconds
         self._unreceived = 0.0
         self._unsent = 0.0
-        #: Called in a thread of its own after a third of the silence that is allowed.
+        #: Called in a separate thread after a third of the allowed silence.
         self.ask: Callable[[], object] = lambda: None
         self._asked = False
-        self.fault = ""  #: why this socket was given up, if it was
+        self.fault = ""  #: the reason if the connection was aborted
 
     def recv(self, size: int, flags: int = 0) -> bytes:
-        """Receive as a socket does; count the silence of the peer."""
+        """Receive like a socket, and count the silence of the peer."""
         try:
             data = super().recv(size, flags)
         except TimeoutError:
@@ -47,7 +46,7 @@ class WatchedSocket(socket.socket):
         return data
 
     def send(self, data: bytes, flags: int = 0) -> int:  # type: ignore[override]
-        """Send as a socket does; count how long the peer takes nothing."""
+        """Send like a socket, and count the time in which the peer accepts nothing."""
         try:
             sent = super().send(data, flags)
         except TimeoutError:
@@ -66,17 +65,17 @@ class WatchedSocket(socket.socket):
             threading.Thread(target=self._ask_once, name=_NAME, daemon=True).start()
 
     def _ask_once(self) -> None:
-        # recv gets the answer; send judges a question that cannot be sent.
+        # recv sees the answer; send notices if the request cannot be sent.
         with contextlib.suppress(Exception):
             self.ask()
 
     def abort(self, fault: str) -> None:
-        """End the connection at once for everything that waits on it."""
+        """End the connection at once; everything that waits on it fails."""
         self.fault = self.fault or fault
         with contextlib.suppress(OSError):
             self.shutdown(socket.SHUT_RDWR)
 
     def settimeout(self, seconds: float | None) -> None:
-        """Wait so long for each `recv` and `send`, or longer where the silence allowed is long."""
-        # Ten wakes a second, times hundreds of waiting connections, are most of a client's work.
+        """Set the time-out of each `recv` and `send`; long allowed silences raise it."""
+        # Without that, hundreds of connections would each wake up ten times a second.
         super().settimeout(max(seconds or 0.0, self._silence_seconds / _SLICES))

@@ -1,4 +1,4 @@
-"""One worker, and what is done on it over as many connections as it takes."""
+"""One worker, and actions on it that reconnect after a loss."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tpukit.remote.connection.target import Completed, Target
 if TYPE_CHECKING:
     from tpukit.remote.connection.client import Connection
 
-#: Attempts one after the other that bring nothing before a worker is given up, and by how much
-#: the pause grows after each of them.
+#: The number of attempts without progress before a worker is given up, and the growth of the pause
+#: after each.
 _FRUITLESS, _PAUSE_SECONDS = 5, 0.5
 
 Value = TypeVar("Value")
@@ -23,12 +23,12 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class RemoteWorker:
-    """A worker and how to open a new connection to it; the caller closes what it opened.
+    """A worker, and the function that opens a new connection to it; the caller closes it.
 
-    `slice` is the name of the slice that it belongs to, `target` where it answered when it was
-    found, where that is known. `check_slice` raises `SliceLost` where the slice was lost since.
-    `workers` counts those of its slice, `slices` those that are worked on together; `coordinator`
-    is the internal address of the first one's worker 0.
+    `slice` is the name of its slice, and `target` its last known address. `check_slice` raises
+    `SliceLost` if the slice has been lost since. `workers` is the number of workers of its slice,
+    and `slices` the number of slices in the same command. `coordinator` is the internal address of
+    worker 0 of the first slice.
     """
 
     index: int
@@ -40,14 +40,14 @@ class RemoteWorker:
     coordinator: str = ""
     slice_index: int = 0
     slices: int = 1
-    multislice: bool = False  #: whether these slices are one multislice
+    multislice: bool = False  #: True if these slices form one multislice
 
     @property
     def variables(self) -> dict[str, str]:
-        """The variables that a command on it has: TPUKIT_WORKER and so on.
+        """The environment variables for commands on the worker: TPUKIT_WORKER and others.
 
-        In a multislice, MEGASCALE_* as Google sets them on the slices of a queued resource: JAX and
-        libtpu take them from the environment first (jax/_src/clusters/cloud_tpu_cluster.py).
+        In a multislice, they include MEGASCALE_*, as Google sets them on the slices of a queued
+        resource: JAX and libtpu read them first (jax/_src/clusters/cloud_tpu_cluster.py).
         """
         ours = {f"TPUKIT_{name.upper()}": value for name, value in self.words.items()}
         if not self.multislice:
@@ -61,27 +61,27 @@ class RemoteWorker:
 
     @property
     def words(self) -> dict[str, str]:
-        """What `{worker}` and others stand for in a command on it."""
+        """The values of `{worker}` and others in a command on the worker."""
         names = ("workers", "coordinator", "slice", "slice_index", "slices")
         return {"worker": str(self.index)} | {name: str(getattr(self, name)) for name in names}
 
     @property
     def record(self) -> str:
-        """The worker in names of files that several workers may share: `demo.0`."""
+        """The worker in the names of files in a folder that workers may share: `demo.0`."""
         return f"{self.slice}.{self.index}"
 
     @property
     def label(self) -> str:
-        """The worker as messages name it: `demo worker 0`."""
+        """The worker's name in messages: `demo worker 0`."""
         return f"{self.slice} worker {self.index}".strip()
 
     @property
     def name(self) -> str:
-        """The worker as messages about one slice name it: `worker 0`; of several as `label`."""
+        """The worker's name in messages about one slice: `worker 0`; about several: `label`."""
         return self.label if self.slices > 1 else f"worker {self.index}"
 
     def proved(self) -> Target:
-        """Return where it answers, and its host keys: who publishes none has to show them."""
+        """Return the worker's target with its host keys; connect to learn unpublished ones."""
         if self.target and self.target.host_keys:
             return self.target
         with self.connect() as connection:
@@ -89,15 +89,15 @@ class RemoteWorker:
 
 
 def listed(workers: Iterable[RemoteWorker]) -> str:
-    """Return workers as one message names them: `demo worker 0,2-3`, and so on for each slice."""
+    """Return the workers for a message: `demo worker 0,2-3`, and so on for each slice."""
     indexes: dict[str, list[int]] = {}
     for worker in workers:
         indexes.setdefault(worker.slice, []).append(worker.index)
-    return ", ".join(f"{name} worker {_ranges(each)}".strip() for name, each in indexes.items())
+    return ", ".join(f"{name} worker {_ranges(own)}".strip() for name, own in indexes.items())
 
 
 def _ranges(numbers: Iterable[int]) -> str:
-    """Return numbers as `--worker` takes them: `0,2-3`."""
+    """Return numbers in the form of `--worker`: `0,2-3`."""
     ranges: list[list[int]] = []
     for number in sorted(numbers):
         if ranges and number == ranges[-1][-1] + 1:
@@ -109,10 +109,10 @@ def _ranges(numbers: Iterable[int]) -> str:
 
 @dataclass(eq=False)
 class RetryingConnection(AbstractContextManager["RetryingConnection"]):
-    """A connection to one worker, opened when it is used, and again after a loss.
+    """A connection to one worker that opens on first use, and again after a loss.
 
-    `on_loss` learns of each loss after which the same is tried again. A new connection and what
-    `progressed` says are news to the deadline.
+    `on_loss` gets each loss that is followed by a retry. A new connection and a call of
+    `progressed` renew the deadline.
     """
 
     connect: Callable[[], Connection]
@@ -130,9 +130,9 @@ class RetryingConnection(AbstractContextManager["RetryingConnection"]):
         return connection
 
     def retry(self, action: Callable[[Connection], Value]) -> Value:
-        """Return the action's value; raise what the fifth attempt in a row without progress raised.
+        """Return the action's value; raise its error after five attempts without progress.
 
-        A connection that cannot be made is not tried for again: `connect` has tried long enough.
+        Errors of `connect` are raised at once: it has its own retries.
         """
         fruitless = 0
         while True:
@@ -149,11 +149,13 @@ class RetryingConnection(AbstractContextManager["RetryingConnection"]):
                 self.deadline.clock.sleep(fruitless * _PAUSE_SECONDS)
 
     def run(self, command: str, keep: int = 1 << 20) -> Completed:
-        """Run a command that does no harm when it runs twice; raise as `retry` does."""
-        return self.retry(lambda each: each.run(command, deadline=self.deadline, keep=keep))
+        """Run a command that may safely run twice; raise the errors of `retry`."""
+        return self.retry(
+            lambda connection: connection.run(command, deadline=self.deadline, keep=keep)
+        )
 
     def progressed(self) -> None:
-        """Note that the action at hand brought something, whatever becomes of it."""
+        """Note that the current action has made progress, even if it fails later."""
         self._fruitful = True
         self.deadline.renew()
 

@@ -1,4 +1,4 @@
-"""Commands that go on when the connection is gone: started once, found again, followed.
+"""Commands that continue without their connection: they start once and can be followed later.
 
-The programs that keep a job on its worker lie beside the modules that send them.
+`tpukit.agent` runs them on the worker.
 """

@@ -1,4 +1,4 @@
-"""Detached jobs: a command that runs once on a worker, whatever becomes of the connection."""
+"""Detached jobs: commands that run once on a worker, even if the connection is lost."""
 
 from __future__ import annotations
 
@@ -17,50 +17,50 @@ from tpukit.text import one_line, sanitize
 if TYPE_CHECKING:
     from tpukit.remote.connection.client import Connection
 
-#: Bytes of its log that a job keeps, the newest ones.
+#: The default limit of a job's log in bytes; it keeps the newest.
 LOG_LIMIT = 1 << 30
 _NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,199}")
 _PART = re.compile(rb"tpukit-log (\d{1,18}) (\d{1,9}) (\d{1,12})\n")
-#: Bytes of the longest head of a part.
+#: The most bytes of the head of a part.
 _LONGEST_HEAD = 64
-#: Lines of the log that a result has, of so many bytes at most; a longer line is several.
+#: The most lines of the log in a result, and the most bytes of a line; a longer line is split.
 _TAIL_LINES, _LONGEST_LINE = 50, 64 << 10
-#: Signs of life that a worker gives while it is waited for.
+#: The number of signs of life that a worker sends within the client's patience.
 _BEATS = 4
 
 OnLine = Callable[[str], None]
-#: Gets bytes of a log, and when they were written (seconds since the epoch) where that was asked.
+#: Gets bytes of a log and the epoch second of their writing, 0 if not requested.
 OnLog = Callable[[bytes, int], None]
 
 
 class WorkerSilent(TransportFailed):
-    """A worker that is connected has said nothing for too long."""
+    """A connected worker has sent nothing for too long."""
 
 
 class JobLost(TpukitError):
-    """A job's process is gone and left no exit status: the worker restarted, or it was killed."""
+    """A job's process is gone without an exit status: the worker restarted, or it was killed."""
 
 
 @dataclass(frozen=True)
 class JobRequest:
-    """What a job is to do.
+    """The work of a job.
 
-    `command` is a program for sh, `environment` shell lines before it, which no file keeps. `about`
-    is what listings show, a JSON object.
+    `command` is a program for sh. `environment` has shell lines that run before it; no file keeps
+    them. `about` is a JSON object with the text for listings.
     """
 
     command: str
     environment: str = ""
     about: str = ""
-    limit: int = LOG_LIMIT  #: bytes of its log that are kept
+    limit: int = LOG_LIMIT  #: the most bytes of its log
 
 
 @dataclass(frozen=True)
 class LogPart:
-    """Which part of a log: all of it, its last lines, or what was written since a time.
+    """A part of a log: all of it, its last lines, or the output since a time.
 
-    `since` are seconds of the worker's clock, since the epoch or, below zero, before now. `times`
-    asks for the time with each part, `on` for what is written until the job ends.
+    `since` is in seconds of the worker's clock: since the epoch, or before now if negative. `times`
+    requests the time of each part, and `on` all output until the job ends.
     """
 
     tail: int | None = None
@@ -74,7 +74,7 @@ WHOLE_LOG = LogPart()
 
 @dataclass(frozen=True)
 class JobResult:
-    """How a job ended. `tail` are the last lines of its log, sanitized, and what it lacks."""
+    """The result of a job. `tail` has the last lines of its log, and a note on dropped output."""
 
     status: int
     tail: tuple[str, ...]
@@ -83,15 +83,15 @@ class JobResult:
 
 @dataclass(eq=False)
 class DetachedJob:
-    """A job on a worker, and its log, over as many connections as it takes.
+    """A job on a worker, and its log; reconnects after a loss.
 
-    `connect` opens a connection, and another one after a loss; each is closed here. `on_line` gets
-    every line of the log once, sanitized, from the beginning also of a job that was there before;
-    `on_log` its bytes. `notice` is told of losses, and of output that no disk had room for. If the
-    worker was lost, and so many seconds of `patience` brought nothing, that is raised, and so it is
-    if a connected worker says nothing for so long. `asked` becomes true when a worker was asked for
-    something. Every method raises `DeadlinePassed` if the job goes on running, and
-    `TransportFailed` if the worker is out of reach.
+    `connect` opens a connection; the job closes it. `on_line` gets every line of the log once,
+    sanitized, and `on_log` its bytes. `notice` gets a message about a lost connection, and about
+    output that was dropped because the disk was full. `asked` becomes True when a request is sent.
+
+    Every method raises `DeadlinePassed` if the job still runs at the deadline. It raises
+    `TransportFailed` if a lost worker makes no progress for `patience` seconds, or if a connected
+    worker sends nothing for so long.
     """
 
     connect: Callable[[], Connection]
@@ -115,38 +115,38 @@ class DetachedJob:
         self._log = _Log(self.on_line, self.on_log, self.notice)
 
     def run(self, request: JobRequest) -> JobResult:
-        """Start the job unless it is there, follow its log to the end and return how it ended.
+        """Start the job unless it exists, follow its log to the end and return its result.
 
         Raises:
-            NameTaken: it is there with another command.
+            NameTaken: it exists with another command.
             JobLost: it died without an exit status; it is not started again.
         """
         with self._connection:
             self._start(request)
             result = self._follow(WHOLE_LOG)
-            assert result, "it is followed to the end"
+            assert result, "the log is followed to the end"
             return result
 
     def start(self, request: JobRequest) -> None:
-        """Start the job unless it is there, and leave it; raise `NameTaken` as `run` does."""
+        """Start the job unless it exists; raise `NameTaken` as `run` does."""
         with self._connection:
             self._start(request)
 
     def follow(self, part: LogPart = WHOLE_LOG) -> JobResult | None:
-        """Hand on a part of the log, and return how the job ended; None where it runs.
+        """Pass on a part of the log, and return the job's result; None if it still runs.
 
-        Raises as `run`.
+        Raises `JobLost` as `run` does.
         """
         with self._connection:
             return self._follow(part)
 
     def _start(self, request: JobRequest) -> None:
-        # Where an answer was lost, the job that is there is taken for the one that was asked for.
+        # If the answer is lost, the repeated request finds the job of the first one.
         if self._ask("start_job", asdict(request)).text("state") == "other":
             raise NameTaken(f"job {self._label} is there already, with another command")
 
     def _follow(self, part: LogPart) -> JobResult | None:
-        """Return how the job ended once the log was handed on, or None where the job runs."""
+        """Pass on the log, and return the job's result; None if it still runs."""
         answer = self._ask("follow_job", {**asdict(part), "beat": self.patience / _BEATS})
         self._log.finish()
         state = answer.text("state")
@@ -168,14 +168,15 @@ class DetachedJob:
         )
 
     def _ask(self, verb: str, words: dict[str, Any]) -> AgentAnswer:
-        """Return what the worker answers, over as many connections as `patience` allows.
+        """Return the worker's answer to a request; reconnect after losses within `patience`.
 
-        What it sends of the log before that is handed on, each time from where it is.
+        Parts of the log that come first are passed on. After a loss, the log continues at the
+        current offset.
         """
         patience = self.deadline.within(self.patience)
         try:
             while True:
-                connection = self._connection.connection  # it is tried for long enough in there
+                connection = self._connection.connection  # `connect` has its own retries
                 offset, begun = self._log.offset, self.deadline.clock.monotonic()
                 try:
                     return self._ask_over(connection, verb, words)
@@ -224,9 +225,9 @@ class DetachedJob:
 
 @dataclass(eq=False)
 class _Log:
-    """Hands on a log, bytes and lines, and knows the offset behind them.
+    """Passes on the bytes and lines of a log, and counts the offset.
 
-    It gets what a worker sends, in whatever pieces: parts, and other words around them.
+    It gets a worker's output in pieces of any size: parts of the log, with other text around them.
     """
 
     _on_line: OnLine | None
@@ -239,7 +240,7 @@ class _Log:
         self._last = bytearray()
 
     def begin(self) -> None:
-        """Make ready for another answer."""
+        """Prepare for another answer."""
         self._rest, self._left, self._epoch = b"", 0, 0
 
     @property
@@ -247,22 +248,19 @@ class _Log:
         return tuple(sanitize(bytes(self._last)).splitlines()[-_TAIL_LINES:])
 
     def feed(self, chunk: bytes) -> bool:
-        """Take what came; return True if it has some of a part.
-
-        Raises `TpukitError` if a worker sends much that is no part.
-        """
+        """Take a piece of output; return True if it contains bytes of a part."""
         is_part = self._left > 0
         self._rest += chunk
         while self._rest:
             if not self._left:
-                found = _PART.search(self._rest)
-                if not found:  # a login script has written this, or a worker that is broken
+                head = _PART.search(self._rest)
+                if not head:  # the output of a login script, or of a broken worker
                     self._rest = self._rest[-_LONGEST_HEAD:]
                     return is_part
-                begins, self._left, self._epoch = map(int, found.groups())
+                begins, self._left, self._epoch = map(int, head.groups())
                 if self.offset is not None and begins > self.offset:
                     self._notice(f"{begins - self.offset} bytes of its log were dropped before")
-                self._rest, self.offset = self._rest[found.end() :], begins
+                self._rest, self.offset = self._rest[head.end() :], begins
                 is_part = True
             data, self._rest = self._rest[: self._left], self._rest[self._left :]
             self._left -= len(data)
@@ -280,7 +278,7 @@ class _Log:
         self._hand_on_lines(data)
 
     def finish(self) -> None:
-        """Count what has no line end yet as a line."""
+        """Pass on a last line without an end."""
         if self._partial:
             self._hand_on_lines(b"\n")
 
@@ -292,6 +290,6 @@ class _Log:
             lines.append(self._partial)
             self._partial = b""
         for line in lines:
-            # Each part of a progress bar becomes a line of its own.
+            # Each update of a progress bar becomes a line.
             for part in sanitize(line.rstrip(b"\r")).split("\n"):
                 self._on_line(part)

@@ -1,4 +1,4 @@
-"""The runs on a worker, attached and detached: what each was started with, and how it stands."""
+"""The runs on a worker, attached and detached: their commands, environments and states."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tpukit.text import one_line
 if TYPE_CHECKING:
     from tpukit.remote.connection.client import Connection
 
-_SHOWN = 2000  #: characters of a command that a listing knows
+_SHOWN = 2000  #: the most characters of a command in a listing
 _SECRET = re.compile(
     r"KEY|TOKEN|SECRET|PASS|.PWD|CRED|AUTH|PRIVATE|COOKIE|JWT|WEBHOOK|(^|_)PAT(_|$)", re.IGNORECASE
 )
@@ -30,12 +30,12 @@ _MASK = "****"
 
 @dataclass(frozen=True)
 class JobState(Documented):
-    """One run on one worker. `state` is running, finished or lost, of an attached one attached.
+    """One run on one worker.
 
-    An attached run whose client is gone is "attached, client gone". `status` is the exit status of
-    a finished one, `started` seconds since the epoch by the worker's clock, `environment` what it
-    was started with, secrets masked. `dropped` counts the bytes of its output that are not in its
-    log because the disk was full, `freed` those that the removal of its files has freed.
+    The `state` is running, finished or lost; for an attached run it is "attached", or "attached,
+    client gone". `status` is the exit status of a finished run. `started` is in seconds since the
+    epoch, by the worker's clock. Secrets in `environment` are masked. `dropped` counts bytes that
+    are missing from the log because the disk was full, and `freed` the bytes of removed files.
     """
 
     _hidden = ("environment", "freed")
@@ -50,14 +50,14 @@ class JobState(Documented):
 
     @property
     def attached(self) -> bool:
-        """Whether it is attached: it has no log, and ends with its client or by `kill`."""
+        """True for an attached run: it has no log, and ends with its client or by `kill`."""
         return self.state.startswith("attached")
 
 
 def about(command: str, environment: str) -> str:
-    """Return what listings show of a run: its command, and the variables that its lines export.
+    """Return the JSON text about a run for listings: its command, and its exported variables.
 
-    Those that look secret are without their values.
+    Values that look secret are masked.
     """
     words = (word.partition("=") for word in shlex.split(environment))
     masked = {
@@ -76,10 +76,10 @@ def list_jobs(
     *,
     deadline: Deadline,
 ) -> list[JobState]:
-    """Return the runs on a worker, or one run, the first one first.
+    """Return the runs on a worker, or only one run, oldest first.
 
-    `worker` is the worker's `record`. The files of those that ended `ended_before` seconds ago are
-    removed. Raises `TpukitError` if the worker does not say, or cannot remove them.
+    `worker` is the worker's `record`. With `ended_before`, remove the files of runs that ended at
+    least so many seconds ago. Raises `TpukitError` if the agent fails.
     """
     names = [record_name(run, worker)] if run else None
     states = _states(connection, names, worker, ended_before, deadline)
@@ -87,18 +87,17 @@ def list_jobs(
 
 
 def forget_job(connection: Connection, job: str, *, deadline: Deadline) -> None:
-    """Remove a finished or lost job's folder, so that its name can start again.
+    """Remove a finished or lost job's folder, so that its name can be used again.
 
-    A job that is not there is forgotten already.
-
-    Raises `NameTaken` for a job that runs, `TpukitError` if its folder cannot be removed.
+    A job without a folder is no error. Raises `NameTaken` if the job runs, and `TpukitError` if its
+    folder cannot be removed.
     """
     if any(state.freed is None for state in _states(connection, [job], "", 0.0, deadline)):
         raise NameTaken(f"job {job} is still running")
 
 
 def _about(text: str) -> tuple[str, dict[str, str]]:
-    """Return a job's command and environment; nothing for what we have not written."""
+    """Return a job's command and environment; empty if the text is not tpukit's."""
     try:
         known = json.loads(text)
         command, environment = str(known["command"]), dict(known["environment"])

@@ -1,4 +1,4 @@
-"""Bytes to and from workers: sent once, spread inside the zone, resumed and verified.
+"""Transfers to and from workers: they send once, spread inside the zone, resume and verify.
 
-What is sent, and where it goes, is decided in `work`.
+`work` decides the sources and destinations.
 """

@@ -1,4 +1,4 @@
-"""What a worker sends: received beside the target, verified, then put in place."""
+"""Downloads from a worker: received beside the target, verified, then moved into place."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ from tpukit.remote.transfer.upload import SignsOfLife, TransferContext, check_ro
 from tpukit.text import one_line, shown_path
 
 _HEADER = re.compile(rb"\ntpukit-agent (\{[^\n]*\})\n")
-#: More than any file has bytes, and seconds before or after 1970 that a time has.
+#: Limits for a file's size in bytes, and for a time in seconds before or after 1970.
 _MOST_BYTES, _MOST_SECONDS = 1 << 60, 1 << 40
 _LONGEST_GREETING = 64 << 10
 #: The folders before the first component with a wildcard, and the rest.
 _PATTERN = re.compile(r"([^*?\[]*/)?([^/*?\[]*[*?\[].*)", re.DOTALL)
-#: Passes over what changes while it is read before it is given up.
+#: The most attempts to read files that change meanwhile.
 _PASSES = 3
-#: Bytes more than twice those announced that may come.
+#: A tree may have this many bytes more than twice the announced size.
 _MARGIN = 64 << 20
-#: Names in a notice.
+#: The most names in a notice.
 _SHOWN = 3
 
 
 class NotReadable(TpukitError):
-    """The worker's user may not read all of it; nothing here was touched."""
+    """The worker's user may not read all of the source; nothing was changed on this machine."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A path on a worker; its last component names what arrives, never the worker.
+    """A path or pattern on a worker. The path, not the worker, decides the name of the copy.
 
-    Of a pattern, the folders before the first wildcard are not part of what arrives. Raises
-    `BadInput` where that would have no name.
+    For a pattern, the folders before the first wildcard are not copied. Raises `BadInput` if the
+    path gives no name.
     """
 
     path: str
@@ -69,17 +69,20 @@ class Source:
 
     @property
     def words(self) -> tuple[str, str]:
-        """The folder and the pattern in it, or the path and nothing."""
-        found = _PATTERN.fullmatch(self.path)
-        return (found[1] or ".", found[2]) if found else (self.path, "")
+        """The folder and the pattern in it, or the path and ""."""
+        match = _PATTERN.fullmatch(self.path)
+        return (match[1] or ".", match[2]) if match else (self.path, "")
 
     @property
     def pattern(self) -> str:
         return self.words[1]
 
     def expects(self, parts: tuple[str, ...]) -> bool:
-        """Tell whether the pattern matches a name as a shell's would: no hidden one unasked."""
-        wanted = [each for each in self.pattern.split("/") if each not in ("", ".")]
+        """Return True if a name, or a folder above it, matches the pattern as in a shell.
+
+        Wildcards do not match hidden names.
+        """
+        wanted = [component for component in self.pattern.split("/") if component not in ("", ".")]
         return len(parts) >= len(wanted) and all(
             fnmatchcase(part, pattern) and (pattern[:1] == "." or part[:1] != ".")
             for part, pattern in zip(parts, wanted, strict=False)
@@ -95,19 +98,21 @@ def download(
     into: bool,
     sudo: bool = False,
 ) -> Path:
-    """Copy a file, a folder or what a pattern matches to this machine; return where it is.
+    """Copy a file, a folder or the matches of a pattern to this machine; return the new path.
 
-    What is there already stays, files of the same names are replaced, and nothing is unless all was
-    read. A file that grows arrives as long as it was when it was opened. An interrupted download
-    goes on where it stopped, as far as the worker still has the same. `sudo` reads as root. Links
-    that lead out of a folder, pipes, sockets and devices stay behind: a notice names them.
+    Nothing is changed here before all bytes are verified. Then files of the same names are
+    replaced, and other files in the target stay. A file that grows is copied at the length that it
+    had when it was opened. An interrupted download resumes if the worker's files are the same.
+    `sudo` reads as root. A notice names the files that are left out: links that lead out of the
+    folder, pipes, sockets and devices.
 
     Raises:
-        BadInput: another copy to the same place is under way.
-        NotFound: the worker has nothing there.
-        NotReadable: its user may not read all of it.
-        SecurityRefusal: it sends what was not asked for, or what leads out of the target.
-        TpukitError: it changes faster than it is read, or cannot be written here.
+        BadInput: another copy to the same place is running.
+        NotFound: the worker does not have the path.
+        NotReadable: the worker's user may not read all of it.
+        SecurityRefusal: the worker sends files that were not requested, or that lead out of the
+            target.
+        TpukitError: the files change faster than they are read, or cannot be written here.
     """
     place = target / source.name if (into or target.is_dir()) and not source.pattern else target
     digest = hashlib.sha256(f"{source.path}\0{place.name}".encode("utf-8", "surrogateescape"))
@@ -126,22 +131,22 @@ def download(
             if isinstance(error, SecurityRefusal):
                 reception.drop()
             elif os.fstat(file.fileno()).st_size:
-                kept = f"what has arrived, in {shown_path(part)}: the same command goes on there"
+                kept = f"the received part, in {shown_path(part)}: the same command goes on there"
                 error.exists = (*error.exists, kept)
             raise
     return place
 
 
 class _Broken(TpukitError):
-    """What arrived is good for nothing."""
+    """The received bytes are unusable."""
 
 
 @dataclass
 class _Reception:
-    """The bytes of one source on their way into a file, over as many connections as it takes.
+    """Receives the bytes of one source into a file; reconnects after a loss.
 
-    Then `kind` says whether they are a file, with its `mode` and when it was `modified`, or a tree,
-    with the names of what is `left_out` (the first ones, and how many there are).
+    Afterwards `kind` is "file", with its `mode` and the time when it was `modified`, or "tree", and
+    `left_out` has the first names that are left out, and their number.
     """
 
     _connection: RetryingConnection
@@ -152,13 +157,13 @@ class _Reception:
 
     def __post_init__(self) -> None:
         self._shown = one_line(self._source.path)
-        self._found = contents.hashed(self._file)
+        self._hash = contents.hashed(self._file)
         self._have, self._most = self._file.tell(), 0
         self.left_out: tuple[list[str], int] = ([], 0)
-        self._due = 0  # bytes that were announced and have not come
+        self._due = 0  # announced bytes that have not arrived yet
 
     def complete(self) -> None:
-        """Receive until all is there and verified; what changes is read again, a few times."""
+        """Receive and verify all bytes; start again a few times if files change meanwhile."""
         for _ in range(_PASSES):
             try:
                 self._connection.retry(self._receive)
@@ -169,9 +174,9 @@ class _Reception:
         raise last
 
     def drop(self) -> None:
-        """Forget what has arrived."""
+        """Discard all received bytes."""
         self._file.truncate(0)
-        self._have, self._found = 0, hashlib.sha256()
+        self._have, self._hash = 0, hashlib.sha256()
 
     def _receive(self, connection: Connection) -> None:
         self.kind, self._before, self._label = "", b"", connection.label
@@ -190,7 +195,7 @@ class _Reception:
         done = agent_client.run(
             connection,
             "send_download",
-            {**request, "digest": self._found.hexdigest()},
+            {**request, "digest": self._hash.hexdigest()},
             on_output=on_output,
             deadline=self._connection.deadline,
             keep=1 << 16,
@@ -207,9 +212,9 @@ class _Reception:
             self._judge(answer)
 
     def _judge(self, answer: AgentAnswer) -> None:
-        """Return if all is there; raise what the worker's answer means if it is not."""
+        """Check the worker's last answer; raise its error unless all bytes are verified."""
         state = answer.text("state")
-        if state == "whole" and self.kind and answer.text("digest") == self._found.hexdigest():
+        if state == "whole" and self.kind and answer.text("digest") == self._hash.hexdigest():
             self._file.truncate(self._have)  # it may end with a hole
             self._context.counter.expect(-self._due)
             self.left_out = answer.texts("names"), answer.number("left_out")
@@ -229,20 +234,20 @@ class _Reception:
         raise self._broken()
 
     def _take(self, data: bytes) -> None:
-        """Take bytes of standard output: a login script may write before the header."""
+        """Take bytes of standard output; skip a login script's output before the header."""
         if not self.kind:
             self._before += data
-            found = _HEADER.search(self._before)
+            header = _HEADER.search(self._before)
             self._before = self._before[-_LONGEST_GREETING:]
-            if found is None:
+            if header is None:
                 return
-            data = found.string[found.end() :]
-            self._begin(agent_client.parsed(self._label, found[1]))
+            data = header.string[header.end() :]
+            self._begin(agent_client.parsed(self._label, header[1]))
         try:
             for chunk in contents.inflated(data, self._inflater) if self._inflater else (data,):
                 self._write(chunk)
         except zlib.error as error:
-            raise TpukitError("the worker sent what is no gzip stream") from error
+            raise TpukitError("the worker sent an invalid gzip stream") from error
 
     def _begin(self, header: AgentAnswer) -> None:
         kind, size, stored = header.text("kind"), header.number("size"), header.number("stored")
@@ -252,7 +257,7 @@ class _Reception:
             raise self._broken()
         self.kind, self.sparse = kind, stored < size
         self._inflater = contents.inflater() if header.flag("gzip") else None
-        # What a tree weighs is an estimate.
+        # The announced size of a tree is an estimate.
         self._most = size if kind == "file" else 2 * size + _MARGIN
         part = Path(str(self._file.name))
         check_room(
@@ -271,7 +276,7 @@ class _Reception:
             contents.write(self._file, data, self._have, self.sparse)
         except OSError as error:
             raise unwritable(error, Path(str(self._file.name))) from error
-        self._found.update(data)
+        self._hash.update(data)
         self._have += len(data)
         self._due -= len(data)
         self._context.counter.advance(len(data))
@@ -279,14 +284,14 @@ class _Reception:
 
     def _broken(self) -> _Broken:
         return _Broken(
-            f"what arrived of {self._shown} is not what the worker announced",
+            f"the received bytes of {self._shown} differ from the worker's announcement",
             why="something on the way is broken",
         )
 
 
 @contextmanager
 def _opened(part: Path) -> Iterator[FileIO]:
-    """Open the file that keeps what arrives; it stays for another try, unless it is empty."""
+    """Open the file for the received bytes; unless empty, it stays for a later attempt."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
     made = not part.parent.exists()
     try:
@@ -313,7 +318,7 @@ def _opened(part: Path) -> Iterator[FileIO]:
 def _tell(
     context: TransferContext, folder: Path, names: Sequence[str], count: int, what: str
 ) -> None:
-    """Name what did not come with a folder."""
+    """Give a notice with the names that are left out of a folder."""
     if names:
         more = f" and {count - _SHOWN} more" if count > _SHOWN else ""
         shown = ", ".join(map(one_line, names[:_SHOWN])) + more

@@ -1,4 +1,4 @@
-"""What an upload carries: bytes of a known size and digest that can be read from any offset."""
+"""The payload of an upload: bytes of a known size and digest, readable from any offset."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from tpukit.text import shown_path
 
 @dataclass(frozen=True)
 class Payload:
-    """One file as it is, or a tar archive that is made while it is read.
+    """A single file, or a tar archive that is made while it is read.
 
-    Nothing is kept on this disk: an archive of unchanged files is the same archive every time.
+    The archive needs no disk space: unchanged files give the same bytes every time.
     """
 
     parts: tuple[Part, ...]
@@ -39,12 +39,12 @@ class Payload:
 
     @property
     def stored(self) -> int:
-        """The bytes that it needs on a disk, whose holes need none."""
+        """The bytes that it needs on a disk, not counting holes."""
         return sum(map(stored, self.parts))
 
     @property
     def sparse(self) -> bool:
-        """Whether there are holes in it; they are zeros on their way."""
+        """True if it has holes, which are sent as zeros."""
         return self.stored < self.size
 
     @cached_property
@@ -57,18 +57,18 @@ class Payload:
 
     @property
     def changed(self) -> str:
-        """The files that were written to since they were looked at, for a message."""
+        """The files that have changed since they were listed, as text for a message."""
         files = [part for part in self.parts if isinstance(part, FilePart) and _is_changed(part)]
         return ", ".join(shown_path(Path(part.path)) for part in files[:5])
 
     @cached_property
     def compressible(self) -> bool:
-        """Whether compressing is worth the time: for holes, or by the first megabytes."""
+        """True if compression is worth the time: there are holes, or the first megabytes shrink."""
         with _readable():
             return self.sparse or is_compressible(self.parts)
 
     def chunks(self, offset: int = 0) -> Iterator[bytes]:
-        """Yield the bytes from `offset` to the end; raise `TpukitError` if a file is shorter."""
+        """Yield the bytes from `offset` on; raise `TpukitError` if a file became shorter."""
         with _readable():
             yield from chunks(self.parts, offset)
 
@@ -80,13 +80,13 @@ def file_payload(path: Path) -> Payload:
 
 
 def tree_members(root: Path, name: str) -> list[Member]:
-    """Return a file or folder, and all that is below it, as members called `name` and `name/…`."""
+    """Return a file, or a folder and its contents, as members named `name` and `name/…`."""
     with _readable():
         return list(members(name, str(root)))
 
 
 def tree_payload(listed: Sequence[Member]) -> Payload:
-    """Return the archive of members; raise `BadInput` if one is no file, folder or link."""
+    """Return the archive of members; raise `BadInput` for a pipe, a socket or a device."""
     for member in listed:
         if member.is_special:
             shown = shown_path(Path(member.path))
@@ -113,7 +113,7 @@ def _is_changed(part: FilePart) -> bool:
 
 @contextmanager
 def _readable() -> Iterator[None]:
-    """Say in our own words that a file cannot be read."""
+    """Raise errors of reading a file as `BadInput`, or as `TpukitError` if it became shorter."""
     try:
         yield
     except Changed as error:

@@ -1,4 +1,4 @@
-"""One payload for many workers: uploaded once, and passed on inside the zone."""
+"""One payload for many workers: uploaded once, then passed on inside the zone."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.remote.transfer.payload import Payload
 from tpukit.remote.transfer.upload import Delivery, Placement, TransferContext
 
-#: From this many workers on, one upload and the zone's own network are quicker than uploads.
+#: From this many workers on, one upload and the zone's network are faster than separate uploads.
 ENOUGH_WORKERS = 3
-#: Uploads that share the uplink at one time, and workers that are looked at.
+#: The most uploads at the same time, and the most workers to inspect at the same time.
 _UPLOADS, _LOOKS = 8, 64
-#: Seconds for the first worker to start serving, and without a byte until a worker that fetches
-#: gives up, at most: it is sent the rest from here then.
+#: Seconds for the first worker to start serving, and the most seconds without a byte before a
+#: fetching worker gives up; this machine then sends it the rest.
 _SERVE_SECONDS, _SILENCE = 15.0, 30.0
-#: Bytes before the port that a login script may write.
+#: The most bytes of a login script's output before the port.
 _LONGEST_GREETING = 64 << 10
 
 
@@ -32,17 +32,17 @@ def distribute(
     context: TransferContext,
     placement: Placement,
 ) -> list[Outcome[RemoteWorker, str]]:
-    """Bring the payload to its place on every worker.
+    """Put the payload in its place on every worker.
 
-    Each was `sent` something, or is `unchanged`: a file is in its place already. One failed worker
-    stops no other.
+    A worker's outcome is `sent`, or `unchanged` if it already had the file. A worker that fails
+    does not stop the others.
     """
     with ExitStack() as stack:
         deliveries = [Delivery(payload, worker, context, placement) for worker in workers]
         for delivery in deliveries:
             stack.enter_context(delivery.connection)
         _each(deliveries, Delivery.look, _LOOKS)
-        # The second time resumes what an interrupted upload or a lost worker left.
+        # The second pass resumes after an interrupted upload or the loss of the serving worker.
         for _ in range(2):
             if context.relay and len(_pending(deliveries)) >= ENOUGH_WORKERS:
                 _relay(_pending(deliveries))
@@ -60,14 +60,14 @@ def _pending(deliveries: Sequence[Delivery]) -> list[Delivery]:
 
 
 def _each(deliveries: Sequence[Delivery], work: Callable[[Delivery], object], window: int) -> None:
-    """Do the same for several workers, and note which of them have failed."""
+    """Call `work` for several workers, and note the error of each."""
     cancel = deliveries[0].context.cancel if deliveries else None
     for outcome in fan_out(deliveries, work, window=window, cancel=cancel):
         outcome.item.error = outcome.error
 
 
 def _relay(deliveries: Sequence[Delivery]) -> None:
-    """Let the worker that has most of it serve the others while it is still receiving."""
+    """Let the worker with the most bytes serve the others while it still receives."""
     source = max(deliveries, key=lambda delivery: delivery.size)
     stop = threading.Event()
     with suppress(TpukitError), _serving(source, stop) as served:
@@ -88,7 +88,7 @@ def _relay(deliveries: Sequence[Delivery]) -> None:
 
 @contextmanager
 def _serving(source: Delivery, stop: threading.Event) -> Iterator[dict[str, Any]]:
-    """Serve the payload from a worker; yield where, and the secret that it is served for."""
+    """Serve the payload from a worker; yield the address, the port and the secret for clients."""
     output, answered = bytearray(), threading.Event()
     connection, target = source.connection.connection, source.worker.target
     address = target.internal_address if target else ""
@@ -106,7 +106,7 @@ def _serving(source: Delivery, stop: threading.Event) -> Iterator[dict[str, Any]
                 answered.set()
 
     def serve() -> None:
-        # Its end is noticed by those who fetch from it.
+        # An error here shows in the workers that fetch from it.
         with suppress(TpukitError):
             agent_client.run(
                 connection,
@@ -124,10 +124,10 @@ def _serving(source: Delivery, stop: threading.Event) -> Iterator[dict[str, Any]
         answered.wait(_SERVE_SECONDS)
         answers = agent_client.answers_in(connection.label, bytes(output))
         port = answers[-1].number("port") if answers else 0
-        if not 0 < port < 1 << 16:  # the address may not be its own
+        if not 0 < port < 1 << 16:  # serving can fail: the address may not be the worker's own
             raise TpukitError("a worker does not serve the others")
         silence = min(_SILENCE, source.context.silence / 2)
         yield {**place, "port": port, "silence": silence}
     finally:
         stop.set()
-        answered.set()  # what else it says is not kept
+        answered.set()  # `on_output` ignores later output

@@ -1,4 +1,4 @@
-"""Archives that a worker sent, unpacked beside the target without believing a name in them."""
+"""Unpacks archives from a worker, without trusting the names in them."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from tpukit.agent.archives import Unpacked
 from tpukit.errors import SecurityRefusal, TpukitError
 from tpukit.text import one_line, shown_path
 
-#: Says whether a member of this name, in its components, was asked for.
+#: Returns True if a member with these name components was requested.
 Expected = Callable[[tuple[str, ...]], bool]
 
 
 def unpack(
     archive: Path, target: Path, expected: Expected = lambda parts: True, *, sparse: bool = False
 ) -> Unpacked:
-    """Unpack a tar archive into the folder `target`, which is made; nothing is left by half.
+    """Unpack a tar archive into the folder `target`, and create the folder if necessary.
 
-    Symbolic links that lead out of the target are left out. Members go into a new folder beside the
-    target first; then each is renamed into place.
+    Symbolic links that lead out of the target are left out. The members go first into a temporary
+    folder on the target's file system; then each is renamed into place.
 
     Raises:
-        SecurityRefusal: a name or a hard link leads out of the target, or was not asked for, or a
-            member is neither file, folder nor link. Nothing of the archive reached the target.
-        TpukitError: it is no archive, or what is in the target already stands in the way.
+        SecurityRefusal: a name or a hard link leads out of the target or was not requested, or a
+            member is neither file, folder nor link. Nothing in the target was changed.
+        TpukitError: the archive is broken, or existing files in the target are in the way.
     """
-    # On the target's file system; whoever was killed may have left it.
+    # It may exist: a killed process leaves it behind.
     stage = (target if target.is_dir() else target.parent) / f"{archive.stem}.new"
     shutil.rmtree(stage, ignore_errors=True)
     try:
@@ -43,7 +43,7 @@ def unpack(
     except archives.Unsafe as error:
         what = f"the worker sent {one_line(error.name)[:200]}, which {error.reason}"
         raise SecurityRefusal(what, why="nothing of its archive was kept") from error
-    # Its times may be no times; tarfile calls itself for each header that is about the next one.
+    # OverflowError: a time is out of range. RecursionError: tarfile recurses for chained headers.
     except (tarfile.TarError, ValueError, OverflowError, RecursionError) as error:
         raise TpukitError("the worker sent a broken archive", reason=str(error)) from error
     except OSError as error:
@@ -54,7 +54,7 @@ def unpack(
 
 
 def _merge(source: Path, target: Path) -> None:
-    """Move all that is in a folder into another one, which is made; files there are replaced."""
+    """Move the contents of a folder into another one, and replace files of the same names."""
     if not os.path.lexists(target):
         target.mkdir(stat.S_IMODE(source.stat().st_mode))
     for new in sorted(source.iterdir()):
@@ -68,7 +68,7 @@ def _merge(source: Path, target: Path) -> None:
 
 
 def unwritable(error: OSError, path: Path | None = None) -> TpukitError:
-    """Return what says that a file, or the one that the error names, cannot be written."""
-    named = path or error.filename2 or error.filename  # what is renamed is not what is in the way
+    """Return the error for a file that cannot be written: `path`, or the file in the error."""
+    named = path or error.filename2 or error.filename  # after a rename, the target is in the way
     where = f" {shown_path(Path(named))}" if isinstance(named, str | Path) else ""
     return TpukitError(f"cannot write{where}", reason=error.strerror or str(error))

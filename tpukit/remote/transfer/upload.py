@@ -1,6 +1,6 @@
-"""Bytes to workers: staged beside the place where they go, resumed where they stopped, verified.
+"""Uploads to workers: staged beside their target, resumed after a loss, and verified.
 
-An upload that was interrupted stays for a week, and the same command goes on where it ends.
+An interrupted upload is kept for a week; the same command resumes it.
 """
 
 from __future__ import annotations
@@ -21,54 +21,53 @@ from tpukit.remote.connection.worker import RemoteWorker, RetryingConnection
 from tpukit.remote.transfer.payload import Payload
 from tpukit.text import one_line
 
-#: Times that all is sent before what arrived has to be right: the first may go on after a broken
-#: beginning.
+#: The most corrupt results: the first may come from a broken beginning that was resumed.
 _SENDINGS = 2
-#: Times that another copy of the same to the same place may take what was sent to put it in place.
+#: The most attempts if another copy to the same place takes the staged file each time.
 _ROUNDS = 10
-#: A worker may handle all bytes so often (it receives, verifies, unpacks and compares them), and
-#: so many more.
+#: A worker may report progress for this many times the bytes (it receives, verifies, unpacks and
+#: compares them), and for this many bytes more.
 _TIMES, _MARGIN = 4, 64 << 20
 _STATES = ("partial", "corrupt", "sent", "unchanged")
 
 
 class ByteCounter(Protocol):
-    """Learns how many bytes a transfer is going to move, and how many it moved."""
+    """Counts the expected bytes of a transfer, and the bytes moved so far."""
 
     def expect(self, size: int) -> None:
-        """Add bytes to those that will be moved."""
+        """Add to the expected bytes."""
 
     def advance(self, size: int) -> None:
-        """Add bytes to those that were moved."""
+        """Add to the moved bytes."""
 
 
 @dataclass(frozen=True)
 class TransferContext:
-    """What all transfers of one command have in common."""
+    """The settings and callbacks that all transfers of one command share."""
 
     deadline: Deadline
     counter: ByteCounter
-    relay: bool = True  #: whether workers may fetch from each other
-    cancel: Callable[[], None] | None = None  #: ends what still runs after an interrupt
-    on_loss: Callable[[TransportFailed], None] = lambda error: None  #: before another connection
-    on_notice: Callable[[str], None] = lambda text: None  #: told what did not arrive as it was
+    relay: bool = True  #: True if workers may fetch from each other
+    cancel: Callable[[], None] | None = None  #: ends running transfers after an interrupt
+    on_loss: Callable[[TransportFailed], None] = lambda error: None  #: called before a reconnect
+    on_notice: Callable[[str], None] = lambda text: None  #: gets notices of inexact copies
     silence: float = 60.0  #: seconds without progress after which a worker is given up
 
     def connection(self, worker: RemoteWorker) -> RetryingConnection:
-        """Return a connection for a transfer, given up when nothing comes of it."""
+        """Return a connection that gives up after `silence` seconds without progress."""
         patience = Patience(self.deadline, self.silence)
         return RetryingConnection(worker.connect, patience, self.on_loss)
 
 
 class SignsOfLife:
-    """Puts off a connection's deadline as long as a worker says that it is getting on."""
+    """Renews a connection's deadline when a worker reports progress."""
 
     def __init__(self, connection: RetryingConnection, label: str, most: int) -> None:
         self._connection, self._label, self.most = connection, label, most
         self._done, self._tail = 0, b""
 
     def take(self, chunk: bytes) -> None:
-        """Read what a worker wrote; more progress than is possible puts off nothing."""
+        """Read a worker's output; ignore reports of more progress than is possible."""
         lines = self._tail + chunk
         self._tail = lines[lines.rfind(b"\n") + 1 :][-1000:]
         for answer in agent_client.answers_in(self._label, lines[: lines.rfind(b"\n") + 1]):
@@ -88,9 +87,9 @@ def ask_with_signs(
     stdin: Callable[[], Iterable[bytes]] | None = None,
     keep: int = 1 << 16,
 ) -> AgentAnswer:
-    """Have the agent do something with `size` bytes, and return its answer.
+    """Send the agent a request about `size` bytes, and return its answer.
 
-    `waiting` gives the worker up if it no longer gets on. Raises as `agent_client.ask` does.
+    `waiting` fails if the worker makes no progress. Raises the errors of `agent_client.ask`.
     """
     signs = SignsOfLife(waiting, connection.label, _TIMES * size + _MARGIN)
     done = agent_client.run(
@@ -106,7 +105,7 @@ def ask_with_signs(
 
 
 def check_room(what: str, *, needed: int, free: int, folder: str, **hints: Any) -> None:
-    """Raise `TpukitError`, with hints, if a folder has not the bytes that something needs."""
+    """Raise `TpukitError`, with hints, if a folder lacks the free bytes for something."""
     if needed > free:
         reason = f"it needs {amount(needed)}, and {amount(free)} are free in {folder}"
         raise TpukitError(f"there is no room for {what}", reason=reason, **hints)
@@ -114,28 +113,28 @@ def check_room(what: str, *, needed: int, free: int, folder: str, **hints: Any) 
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a payload goes: `into` a folder, under `name`, or to `target` itself.
+    """The place of a payload on a worker: `name` in the folder `target`, or `target` itself.
 
-    A target that is a folder already takes it too: the first look tells, once for all. A push makes
-    the target the tree with this digest of its `manifest`.
+    It goes into the folder if `into` is True, or if the target is a folder at the first look. A
+    push turns the target into the tree with this digest of its `manifest`.
     """
 
     target: str
     name: str
     into: bool = False
-    mode: int = 0o644  #: of a file; what is in a tree brings its own
+    mode: int = 0o644  #: the mode of a single file; files in a tree keep their own
     kind: Literal["file", "tree", "push"] = "file"
     manifest: str = ""
-    overwrite: bool = False  #: files that no push has brought
-    compared: int = 0  #: bytes of the tree, which a push compares before and after
+    overwrite: bool = False  #: True if a push may replace files that no push has brought
+    compared: int = 0  #: the bytes of the tree that a push compares before and after
 
 
 @dataclass(eq=False)
 class Delivery:
-    """One payload on its way to one worker: how much the worker has of it, or why it has not.
+    """The delivery of one payload to one worker, with its state or its error.
 
-    Its `state` there is partial with `size` bytes, or corrupt; or it is in its place: sent, or
-    unchanged. The worker stages it at `path`.
+    The `state` is "partial" (the worker has `size` bytes), "corrupt", or, when the payload is in
+    place, "sent" or "unchanged". The worker stages the payload at `path`.
     """
 
     payload: Payload
@@ -147,7 +146,7 @@ class Delivery:
     path: str = ""
     into: bool = False
     error: TpukitError | None = None
-    _stale: bool = True  #: the worker may have more than we know of
+    _stale: bool = True  #: True if `size` may be out of date
 
     def __post_init__(self) -> None:
         self.connection = self.context.connection(self.worker)
@@ -155,24 +154,24 @@ class Delivery:
 
     @property
     def pending(self) -> bool:
-        """Whether it is not in its place, and may still come there."""
+        """True if the payload is not in place yet, and the delivery has not failed."""
         return not self.error and self.state not in ("sent", "unchanged")
 
     def look(self) -> None:
-        """Find out how much the worker has, and if that is in place already.
+        """Ask the worker how many bytes it has, and if the payload is already in place.
 
-        Raises `TpukitError` if there is no room for the rest.
+        Raises `TpukitError` if the worker has no room for the rest.
         """
         self.connection.retry(self._look)
 
     def send(self) -> None:
-        """Send the missing bytes until the worker has verified the whole and put it in place.
+        """Send the missing bytes until the worker has verified all of them and put them in place.
 
-        If an answer is lost it is put there twice, which is the same as once.
+        After a lost answer they may be put in place twice, which does no harm.
 
         Raises:
-            TpukitError: what arrived is not what was sent, twice: the files change meanwhile; or
-                one became shorter; or the worker cannot write; or others take it each time.
+            TpukitError: the upload was corrupt twice, because the files change; or a file became
+                shorter; or the worker cannot write; or another upload always takes the staged file.
             TransportFailed: the worker is out of reach.
         """
         corrupt = 0
@@ -184,15 +183,15 @@ class Delivery:
             if corrupt == _SENDINGS:
                 changed = self.payload.changed or "something on the way"
                 why = f"{changed} changed while it was sent"
-                raise TpukitError("what arrived is not what was sent", why=why)
-        raise TpukitError(f"the upload is gone before it is in place, {_ROUNDS} times")
+                raise TpukitError("the worker received other bytes than were sent", why=why)
+        raise TpukitError(f"the staged upload disappeared {_ROUNDS} times")
 
     def fetch(self, served: Mapping[str, Any]) -> None:
-        """Let the worker fetch from another one; what it could not get it is sent later."""
-        self.connection.retry(lambda one: self._receive(one, "fetch_upload", served))
+        """Let the worker fetch the payload from another one; `send` sends the rest later."""
+        self.connection.retry(lambda connection: self._receive(connection, "fetch_upload", served))
 
     def request(self) -> dict[str, Any]:
-        """Return what every request about this payload says."""
+        """Return the fields of every request about this payload."""
         words = (self.payload.digest, self.placement.target, self.placement.name, self.worker.label)
         key = hashlib.sha256("\0".join(words).encode("utf-8", "surrogateescape")).hexdigest()
         return {
@@ -201,7 +200,7 @@ class Delivery:
             "digest": self.payload.digest,
             "size": self.payload.size,
             "sparse": self.payload.sparse,
-            # Workers that share a folder do not write to each other's files.
+            # The label is part of the name: workers that share a folder must not share this file.
             "staged": f".tpukit-upload-{key[:32]}.part",
             "path": self.path,
         }
@@ -275,7 +274,7 @@ class Delivery:
         )
 
     def _heed(self, answer: AgentAnswer) -> None:
-        """Note what the worker answered; raise `TpukitError` if that makes no sense."""
+        """Note the worker's answer; raise `TpukitError` if it is invalid."""
         state, size = answer.text("state"), answer.number("size")
         if state == "differs":
             raise TpukitError(
