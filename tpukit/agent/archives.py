@@ -1,6 +1,6 @@
-"""Folders as tar archives, for both ends of a copy: made by one, and unpacked by the other.
+"""Folders as tar archives, for both ends of a copy: one end makes them, the other unpacks them.
 
-An archive is made while it is read: that of unchanged files is the same archive every time.
+An archive is made while it is read. Unchanged files give the same archive every time.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Callable, Iterable, Iterator, NamedTuple
 
 from tpukit.agent.contents import CHUNK, Advance, FilePart, Part, write
 
-#: A tree that pushes keep has there what they have done.
+#: The folder in a pushed tree with the record of the pushes.
 STATE_FOLDER = ".tpukit"
-#: More than any header of an honest archive; a hostile one could ask for all memory.
+#: More than any header of an honest archive; a hostile header could use up the memory.
 _LARGEST_HEADER = 1 << 20
-#: What a file system without hard links answers.
+#: The errors of file systems without hard links.
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
 class Member(NamedTuple):
-    """Something to send: its name in the archive, its path, and its state when it was listed."""
+    """A file or folder to send: its name in the archive, its path, and its status when listed."""
 
     name: str
     path: str
@@ -41,7 +41,7 @@ class Member(NamedTuple):
 
 
 class Unsafe(Exception):
-    """An archive has a member that no honest one has: its name, and why it is refused."""
+    """An archive has a member that no honest one has; the error has its name and the reason."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(name, reason)
@@ -49,14 +49,14 @@ class Unsafe(Exception):
 
 
 class Unpacked(NamedTuple):
-    """What did not arrive as it was: links left out, and hard links that became files."""
+    """The differences after unpacking: links left out, and hard links that became files."""
 
     left_out: list[str]
     copied_links: int
 
 
 def members(name: str, path: str) -> Iterator[Member]:
-    """Yield what is at a path and all that is below it, except what is removed meanwhile."""
+    """Yield the file or folder at a path, and a folder's contents; skip files that disappear."""
     try:
         status = os.lstat(path)
         yield Member(name, path, status)
@@ -69,9 +69,9 @@ def members(name: str, path: str) -> Iterator[Member]:
 
 
 def archived(listed: Iterable[Member]) -> Iterator[Part]:
-    """Yield the archive of members, without special ones.
+    """Yield the archive of members, without special files.
 
-    A file that has come under another name is a hard link.
+    The second name of a file becomes a hard link.
     """
     first_names: dict[tuple[int, int], str] = {}
     for name, path, status in (member for member in listed if not member.is_special):
@@ -79,7 +79,7 @@ def archived(listed: Iterable[Member]) -> Iterator[Part]:
         info.mode, info.mtime = stat.S_IMODE(status.st_mode) & 0o777, int(status.st_mtime)
         content: Part = b""
         if stat.S_ISDIR(status.st_mode):
-            info.type, info.mode = tarfile.DIRTYPE, info.mode | 0o700  # it is to be filled
+            info.type, info.mode = tarfile.DIRTYPE, info.mode | 0o700  # unpacking writes into it
         elif stat.S_ISLNK(status.st_mode):
             info.type, info.linkname = tarfile.SYMTYPE, os.readlink(path)
         elif inode in first_names:
@@ -93,13 +93,13 @@ def archived(listed: Iterable[Member]) -> Iterator[Part]:
 
 
 def entry(name: str, content: bytes) -> Iterator[Part]:
-    """Yield what puts a file of this content at the beginning of an archive."""
+    """Yield the archive's parts for a file with this content."""
     return _entry(tarfile.TarInfo(name), content)
 
 
 def _entry(info: tarfile.TarInfo, content: Part) -> Iterator[Part]:
     info.size = len(content)
-    # GNU's own format has names as they are on disk, and both GNU tar and bsdtar read it.
+    # GNU's format stores names unchanged, and both GNU tar and bsdtar read it.
     yield info.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
     yield content
     yield bytes(-info.size % tarfile.BLOCKSIZE)
@@ -116,21 +116,21 @@ def unpack(
 ) -> Unpacked:
     """Unpack an archive into an empty folder: folders and files first, then links.
 
-    So nothing is ever written through a link. Zeros become holes if the files are `sparse`. If it
-    is `confined`, links that lead out of the folder are left out, and all files are the owner's to
-    read and write. `expects` is given the parts of each name, and returns True if it may be there.
+    This order prevents writing through a link. If `sparse`, zeros become holes. If `confined`,
+    links that lead out of the folder are left out, and the owner can read and write all files.
+    `expects` gets the parts of each name, and returns True if the name is allowed.
 
     Raises:
         Unsafe: a name or a hard link leads out of the folder or is not expected, or a member is
             neither file, folder nor link.
-        tarfile.TarError, ValueError, OverflowError, RecursionError: it is no archive.
+        tarfile.TarError, ValueError, OverflowError, RecursionError: the archive is broken.
     """
     links: list[tuple[str, str]] = []
     folders: dict[str, tuple[int, float]] = {}
     copied = 0
     with _Bounded(FileIO(archive)) as file, tarfile.open(fileobj=file, mode="r:") as opened:
         for member in iter(opened.next, None):
-            opened.members = []  # type: ignore[attr-defined]  # it keeps all that it has seen
+            opened.members = []  # type: ignore[attr-defined]  # else it grows with every member
             parts = _parts(member.name)
             if parts and not expects(parts):
                 raise Unsafe(member.name, "was not asked for")
@@ -149,7 +149,7 @@ def unpack(
             else:
                 raise Unsafe(member.name, "is no file, folder or link")
             advance(1)
-    # There is no link yet: what is a folder now is a real one.
+    # No link exists yet, so every folder here is a real one.
     outside = [confined and not _stays_inside(folder, *link) for link in links]
     for (path, leads_to), leads_out in zip(links, outside):
         if not leads_out:
@@ -172,7 +172,7 @@ def _extract(
 ) -> None:
     source, position = archive.extractfile(member), 0
     assert source is not None
-    # A name that comes twice is refused: O_EXCL.
+    # O_EXCL refuses a name that comes twice.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     with open(os.open(path, flags, mode), "wb", 0) as file:
         for chunk in iter(lambda: source.read(CHUNK), b""):
@@ -184,7 +184,7 @@ def _extract(
 
 
 def _link(first: str, path: str) -> int:
-    """Make a second name of a file; return 1 if it had to become a file of its own."""
+    """Make a second name of a file; return 1 if it had to become a separate file."""
     try:
         os.link(first, path, follow_symlinks=False)
         return 0
@@ -203,10 +203,10 @@ def _parts(name: str) -> tuple[str, ...]:
 
 
 def _stays_inside(folder: str, link: str, leads_to: str) -> bool:
-    """Return True if a link leads to something in the folder, whatever links are on its way.
+    """Return True if a link certainly leads to a place in the folder.
 
-    `..` counts from a real folder: after the name of another link, or of something that may become
-    one in the target, it would count from wherever that leads.
+    `..` is allowed only after a real folder. After a link, or a name that could become one in the
+    target, its meaning would depend on that link.
     """
     if not leads_to or leads_to.startswith("/") or "\0" in leads_to:
         return False
@@ -222,7 +222,7 @@ def _stays_inside(folder: str, link: str, leads_to: str) -> bool:
 
 
 class _Bounded(BufferedReader):
-    """A file that tarfile reads headers from, none of them large."""
+    """A file from which tarfile reads headers; refuses large reads."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         if size is None or not 0 <= size <= _LARGEST_HEADER:

@@ -1,4 +1,4 @@
-"""What this worker has, without opening a device: chips, disk, libtpu, and an interpreter."""
+"""Facts about this worker's chips, disk, libtpu and interpreter, without opening a device."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ KERNEL_LOG = "/var/log/kern.log"
 
 
 def look_for_python(home: Home, request: Request) -> None:
-    """Answer whether the interpreter `path` is there, and for how many devices this stands in."""
+    """Answer if the interpreter `path` exists, and the number of emulated devices."""
     path = os.path.join(home.path, request["path"])
     say({"there": os.access(path, os.X_OK), "emulated": home.emulated_devices})
 
 
 def look_for_chips(home: Home, request: Request) -> None:
-    """Answer what sysfs, /dev and /proc show of the chips, and what libtpu needs beside them.
+    """Answer the facts of sysfs, /dev and /proc about the chips, and other needs of libtpu.
 
-    `functions` are Google's on the PCI bus: its network card is one, too. `control_agent` is its
-    vbarcontrolagent, which libtpu asks for the chips of a v6e (docs/reference/real-workers.md).
+    `functions` are Google's PCI functions, among them its network card. `control_agent` tells if
+    Google's vbarcontrolagent runs, which libtpu needs for the chips of a v6e
+    (docs/reference/real-workers.md).
     """
     disk = shutil.disk_usage(home.path)
     venvs = f"{home.folder}/venvs/"
@@ -48,7 +49,7 @@ def look_for_chips(home: Home, request: Request) -> None:
 
 
 def size(path: str) -> int:
-    """Return the bytes of a file, 0 if there is none."""
+    """Return the size of a file in bytes, 0 if there is none."""
     return os.path.getsize(path) if os.path.exists(path) else 0
 
 

@@ -1,6 +1,6 @@
-"""The bytes of files on their way, for both ends of a copy: read, compressed, hashed and written.
+"""Reads, compresses, hashes and writes the bytes of files, for both ends of a copy.
 
-This machine uses it too: either end sends, and the other one receives.
+The client uses it too, because each end can send and receive.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ import zlib
 from typing import IO, Callable, Iterable, Iterator, Mapping, Union
 
 CHUNK = 1 << 20
-#: A file has a hole if it lacks at least this; zeros of this size become one.
+#: The least bytes of a hole, and the size of a block of zeros that becomes one.
 BLOCK = 4096
-#: What a full disk answers.
+#: The errors of a full disk.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 #: zlib's window size, with gzip's header.
 _GZIP = 31
-#: Bytes that show if compressing is worth the time, and what they shrink to at most.
+#: Bytes to compress as a sample, and the part to which they must shrink.
 _SAMPLE, _WORTHWHILE = 4 << 20, 0.9
-#: Bytes that are read of a file that says it has none, as those of /proc do.
+#: The most bytes to read of a file with size 0, such as those of /proc.
 _UNTOLD = 64 << 20
 
-#: Is told how many bytes were handled.
+#: Gets the number of bytes that were handled.
 Advance = Callable[[int], object]
 
 
 class Changed(Exception):
-    """A file is shorter than it was, or holds other bytes; `path` names it."""
+    """A file became shorter, or its bytes changed; `path` names it."""
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -38,10 +38,10 @@ class Changed(Exception):
 
 
 class FilePart:
-    """The first bytes of a file: as many as it had when it was looked at.
+    """The first bytes of a file: as many as it had at the time of `status`.
 
-    `modified` is in nanoseconds. `stored` are the bytes that it needs on a disk: fewer than its
-    size if it has holes.
+    `modified` is in nanoseconds. `stored` is the number of bytes on the disk, which is smaller than
+    `size` if the file has holes.
     """
 
     def __init__(self, path: str, status: os.stat_result) -> None:
@@ -63,12 +63,12 @@ class FilePart:
             yield chunk
 
 
-#: Bytes, or those of a file, which are read when their turn comes.
+#: Bytes, or a file whose bytes are read when they are needed.
 Part = Union[bytes, FilePart]
 
 
 def file_part(path: str) -> Part:
-    """Return a file; the bytes themselves of one that says it has none."""
+    """Return a file as a part; for a file with size 0, the bytes that it yields."""
     with open(path, "rb") as file:
         status = os.fstat(file.fileno())
         data = b"" if status.st_size else file.read(_UNTOLD)
@@ -76,7 +76,7 @@ def file_part(path: str) -> Part:
 
 
 def stored(part: Part) -> int:
-    """Return the bytes that a part needs on a disk: holes need none."""
+    """Return the number of bytes that a part needs on a disk, without holes."""
     return part.stored if isinstance(part, FilePart) else len(part)
 
 
@@ -117,7 +117,7 @@ def inflater() -> zlib._Decompress:
 
 
 def inflated(data: bytes, inflater: zlib._Decompress) -> Iterator[bytes]:
-    """Yield the content of a piece of a gzip stream, a megabyte at most at a time."""
+    """Yield the content of a piece of a gzip stream, at most a megabyte at a time."""
     while data:
         yield inflater.decompress(data, CHUNK)
         data = inflater.unconsumed_tail
@@ -135,7 +135,7 @@ def hashed(file: IO[bytes], advance: Advance = lambda amount: None) -> hashlib._
 def fingerprint(path: str, advance: Advance = lambda amount: None) -> str:
     """Return the SHA-256 of a file, with " x" after it if it is a program.
 
-    That of a link is "-> " and the SHA-256 of where it leads; that of anything else is empty.
+    For a link, return "-> " and the SHA-256 of its target; for any other kind, "".
     """
     mode = os.lstat(path).st_mode
     if stat.S_ISLNK(mode):

@@ -1,4 +1,4 @@
-"""The TPU devices of this worker, and who has them open."""
+"""The TPU devices of this worker, and the processes that have them open."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def device_files(home: Home) -> set[str]:
 
 
 def open_files(process: str = "[0-9]*") -> set[str]:
-    """Return the files that a process has open, or that any has, as far as this user may see."""
+    """Return the files that a process, or any process, has open, if this user may see them."""
     files: set[str] = set()
     for link in glob.iglob(f"/proc/{process}/fd/*"):
         with contextlib.suppress(OSError):
@@ -38,7 +38,7 @@ def holders(files: set[str], alive: Mapping[int, Process]) -> dict[int, Process]
 
 
 def described(processes: Mapping[int, Process]) -> list[dict[str, Any]]:
-    """Return processes as answers have them."""
+    """Return processes in the form of answers."""
     return [
         {
             "pid": pid,
@@ -57,7 +57,7 @@ def lock_file(home: Home) -> str:
 
 
 def remove_lock(path: str) -> bool:
-    """Remove libtpu's lock file unless somebody has the lock; return True if it was removed.
+    """Remove libtpu's lock file unless a process has the lock; return True if it was removed.
 
     libtpu leaves it behind and then refuses to start: jax-ml/jax#10192.
     """

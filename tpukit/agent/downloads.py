@@ -1,7 +1,7 @@
-"""A file, a folder or what a pattern matches in a folder, sent in one pass.
+"""Sends a file, a folder, or the matches of a pattern in a folder, in one pass.
 
-A file is sent as long as it is when its turn comes: one may grow meanwhile. If it was written to
-while it was read, it is read again, and has to be the same.
+A file that grows is sent at the length that it has when its turn comes. A file that was modified
+while it was read is read again, and must have the same bytes.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from tpukit.agent.contents import (
 from tpukit.agent.main import Home, Request, say
 from tpukit.agent.progress import ProgressReport
 
-#: Names in an answer.
+#: The most names in an answer.
 _NAMES = 20
 
 
 class Refused(Exception):
-    """A state to answer, and the names that belong to it."""
+    """The download ends with this state and these names in the answer."""
 
     def __init__(self, state: str, *names: str) -> None:
         super().__init__(state)
@@ -41,14 +41,14 @@ class Refused(Exception):
 
 
 def send_download(home: Home, request: Request) -> None:
-    """Send what is at `path`, or what `pattern` matches in there, except the first `have` bytes.
+    """Send the file or folder `path`, or the matches of `pattern` in it, from byte `have` on.
 
-    An empty pattern stands for none. Standard output gets an answer with the `kind`, file or tree
-    (a tar archive), and what the client has to know of it; then the bytes. Standard error gets
-    signs of life, then an answer with the `state`: whole, with the `digest` of all bytes; or, with
-    nothing to be kept, differs (the first `have` bytes are not those of the digest given), absent,
-    special, unread or changed, with `names`. A whole tree lacks so many as are `left_out`, since
-    they hold no bytes, and `names` has the first of them.
+    An empty pattern means none. Standard output gets an answer with the `kind` (file, or tree for a
+    tar archive), the size and other properties; then the bytes. Standard error gets signs of life,
+    then an answer with the `state`. "whole" has the `digest` of all bytes; `left_out` is the number
+    of special files that a tree lacks, and `names` has the first of them. With any other state the
+    client must discard the bytes: "differs" (the first `have` bytes do not match the given digest),
+    or "absent", "special", "unread" or "changed" with `names`.
     """
     progress = ProgressReport(sys.stderr)
     try:
@@ -84,7 +84,7 @@ def _send(path: str, request: Request, progress: ProgressReport) -> Request:
 
     status, content = listed[0].status, hashlib.sha256()
     try:
-        gzip = needed < size or is_compressible(parts())  # holes are zeros on their way
+        gzip = needed < size or is_compressible(parts())  # holes are sent as zeros
         header = {"kind": kind, "size": size, "stored": needed, "gzip": gzip}
         say({**header, "mode": status.st_mode & 0o777, "modified": int(status.st_mtime)})
         data = _missing(parts(), request, content, progress)
@@ -98,7 +98,7 @@ def _send(path: str, request: Request, progress: ProgressReport) -> Request:
 
 
 def _listed(path: str, pattern: str, progress: ProgressReport) -> tuple[str, list[Member]]:
-    """Return the kind and the members: what changed last at the end."""
+    """Return the kind and the members, the last modified at the end."""
     if pattern:
         os.chdir(path)
         kind = "tree"
@@ -115,14 +115,14 @@ def _listed(path: str, pattern: str, progress: ProgressReport) -> tuple[str, lis
             listed.append(member)
             progress.advance(1)
     if not listed:
-        os.listdir(os.getcwd())  # if it cannot be read, nothing matches either
+        os.listdir(os.getcwd())  # raises if the folder is unreadable, which also matches nothing
         raise FileNotFoundError
-    # A download that goes on later finds the beginning as it was.
+    # A download that resumes later then finds the beginning unchanged.
     return kind, sorted(listed, key=lambda member: member.status.st_mtime_ns)
 
 
 def _present(listed: Iterable[Member]) -> Iterator[Member]:
-    """Yield members as they are by now, without those that are gone."""
+    """Yield members with their current status, without those that are gone."""
     for name, path, _ in listed:
         with contextlib.suppress(FileNotFoundError):
             yield Member(name, path, os.lstat(path))
@@ -131,9 +131,9 @@ def _present(listed: Iterable[Member]) -> Iterator[Member]:
 def _missing(
     parts: Iterable[Part], request: Request, content: hashlib._Hash, progress: ProgressReport
 ) -> Iterator[bytes]:
-    """Yield the bytes that the client does not have, and hash all.
+    """Yield the bytes that the client lacks, and hash all bytes.
 
-    Raises `Refused` if the client has others, and `Changed`.
+    Raises `Refused` if the client's bytes differ, and `Changed` if a file changes.
     """
     left = request["have"]
     for part in parts:
@@ -150,7 +150,7 @@ def _missing(
 
 
 def _settled(part: FilePart, progress: ProgressReport) -> Iterator[bytes]:
-    """Yield the bytes of a file; raise `Changed` if they are others by now."""
+    """Yield the bytes of a file; raise `Changed` if they change meanwhile."""
     first = again = 0
     with open(part.path, "rb") as file:
         for chunk in part.read(file):

@@ -1,7 +1,7 @@
-"""The end of runs, and of whatever holds a TPU device: made sure of before it is told.
+"""Ends runs and the holders of TPU devices, and checks that they are gone before it answers.
 
-Google's own runtime, a container of the user tpu-runtime, is never ended: its unit would start it
-again five seconds later (docs/reference/real-workers.md).
+It never ends Google's own runtime, a container of the user tpu-runtime, because systemd would start
+it again after five seconds (docs/reference/real-workers.md).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from tpukit.agent.main import Home, Request, say
 from tpukit.agent.run_records import RunRecord, requested
 
 KILL_SECONDS = 5.0
-#: A command may have been sent and not yet be there: the first look that finds nothing is doubted.
+#: A command may still be starting, so one look that finds nothing is not enough.
 SETTLE_SECONDS = 0.3
 LOOK_SECONDS = 0.05
 LEADER_SECONDS = 20.0
-#: Seconds between two lines which say that this goes on.
+#: Seconds between two signs of life.
 BEAT_SECONDS = 1.0
 RUNTIME_USER = "tpu-runtime"
 
@@ -33,24 +33,24 @@ Sent = Set[Tuple[int, int]]
 
 
 def find_holders(home: Home, request: Request) -> None:
-    """Answer who holds a device."""
+    """Answer the processes that hold a device."""
     say({"held": described(holders(device_files(home), look()))})
 
 
 def end_runs(home: Home, request: Request) -> None:
-    """End runs and jobs, and with `holders` "ended" also who holds a device.
+    """End runs and jobs, and with `holders` "ended" also other processes that hold a device.
 
-    `signal` is what they get first, TERM follows after half of the `grace`, in seconds, and KILL
-    after all of it. With `holders` "told", those that belong to no run stay and are told. The lock
-    file of libtpu is removed if every holder that was seen is gone.
+    They get `signal` first, TERM after half of the `grace` in seconds, and KILL after all of it.
+    With `holders` "told", holders that belong to no run stay, and the answer lists them. The lock
+    file of libtpu is removed if every known holder is gone.
     """
     first, grace = signal.Signals["SIG" + request["signal"]], request["grace"]
     named = requested(home, request)
     there = [run for run in named if run.is_there()]
-    runs = there or named  # a command may have been sent, and its record not yet be there
+    runs = there or named  # a command may have been sent, but have no record yet
     looks = request["holders"] != "none"
     watched = device_files(home) | {lock_file(home)} if looks else set()
-    seen: dict[int, int] = {}  # when each holder was born: its files are closed before it is gone
+    seen: dict[int, int] = {}  # start times: a holder closes its files before its process is gone
 
     def of_runs(alive: Processes) -> set[int]:
         return set().union(*(run.find(alive) for run in runs))
@@ -68,7 +68,7 @@ def end_runs(home: Home, request: Request) -> None:
         return wanted | {pid for pid, process in held.items() if process.user() != RUNTIME_USER}
 
     sent, left = end(unwanted, first, grace)
-    if not left:  # the leader notes how its command has ended, and goes: it is given time for that
+    if not left:  # give the leader time to note its command's status and to exit
         _, left = end(of_runs, signal.SIGCONT, LEADER_SECONDS)
     ended = {pid for pid, _ in sent}
     forced = {pid for pid, number in sent if number == signal.SIGKILL}
@@ -94,16 +94,16 @@ def end_runs(home: Home, request: Request) -> None:
 
 
 def close(run: RunRecord, forced: set[int]) -> None:
-    """Note how a run has ended if its runner could not; an attached one has no record any more."""
+    """Note a run's status if its runner could not; remove the record of an attached run."""
     if run.attached:
         shutil.rmtree(run.folder, ignore_errors=True)
-    elif run.known:  # the folder of a lost one, of which nothing was there any more, says the truth
-        with contextlib.suppress(FileNotFoundError):  # the runner has noted it itself
+    elif run.known:  # without known processes, the run was lost before, and its folder is right
+        with contextlib.suppress(FileNotFoundError):  # the runner has noted its status
             run.leave_status(137 if forced & run.known.keys() else 143)
 
 
 def end(find: Find, first: int, grace: float) -> tuple[Sent, dict[int, Process]]:
-    """End what `find` finds; return who got which signal, and what is left."""
+    """End the processes of `find`; return the signals sent to each, and the processes left."""
     began = time.monotonic()
     firm = began + grace / 2
     last = began + (0 if first == signal.SIGKILL else grace)

@@ -1,8 +1,8 @@
-"""What a job writes: kept by one writer, read by any number of readers.
+"""The output of a job: one writer keeps it, and any number of readers read it.
 
-A job's folder has `log.OFFSET`, a piece of what it wrote that begins at OFFSET; `log`, a link to
-the last one; `log.times`, lines `OFFSET EPOCH`, one a second with output at most; and
-`log.dropped`, the bytes for which the disk had no room. No offset counts those.
+A job's folder has `log.OFFSET`, a piece of the output from OFFSET on; `log`, a link to the last
+piece; `log.times`, lines `OFFSET EPOCH`, at most one per second; and `log.dropped`, the number of
+bytes for which the disk had no room. Offsets do not count dropped bytes.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ PIECE = 1 << 18
 
 
 def bases(folder: str) -> list[int]:
-    """Return where the pieces of a log begin."""
+    """Return the offsets at which the pieces of a log begin."""
     names = [name[4:] for name in os.listdir(folder) if name.startswith("log.")]
     return sorted(int(name) for name in names if name.isdigit())
 
 
 class Log:
-    """The log as its only writer has it: two pieces at most, each of half the limit."""
+    """The writer of a log: it keeps at most two pieces, each of half the limit."""
 
     def __init__(self, folder: str, limit: int) -> None:
         self.folder, self.half = folder, limit // 2
@@ -31,18 +31,18 @@ class Log:
         self.line_ends = True
         self.times = self.opened("log.times")
         self.count = self.opened("log.dropped")
-        self.say_dropped()  # its block is on the disk before that can be full
+        self.say_dropped()  # reserves its block before the disk can be full
         self.file = -1
         self.begin_piece(0)
 
     def opened(self, name: str) -> int:
-        """Return a file of the log, open for writing."""
+        """Open a file of the log for writing, and return its descriptor."""
         path = os.path.join(self.folder, name)
         more = 0 if name == "log.dropped" else os.O_APPEND
         return os.open(path, os.O_WRONLY | os.O_CREAT | more, 0o600)
 
     def begin_piece(self, base: int) -> None:
-        """Begin the piece of an offset, and remove all but the last one before it."""
+        """Begin a piece at an offset, and remove all earlier pieces except the last one."""
         log = os.path.join(self.folder, "log")
         for old in bases(self.folder)[:-1]:
             os.unlink(f"{log}.{old}")
@@ -56,7 +56,7 @@ class Log:
     def write(self, data: bytes) -> None:
         """Write as much as the disk has room for, and count the rest: the command must not wait.
 
-        A line of its own says later how much is missing where.
+        A later line in the log tells how many bytes are missing at that place.
         """
         if self.end > self.base and self.end + len(data) > self.base + self.half:
             with contextlib.suppress(OSError):
@@ -74,7 +74,7 @@ class Log:
             self.drop(missing)
 
     def append(self, data: bytes) -> int:
-        """Return how many bytes the disk took."""
+        """Write bytes, and return how many of them the disk took."""
         written = 0
         with contextlib.suppress(OSError):
             while written < len(data):
@@ -95,7 +95,7 @@ class Log:
         os.pwrite(self.count, f"{self.dropped:<19}\n".encode(), 0)
 
     def note(self, now: float) -> None:
-        """Note when what comes next was written; never a part of a row."""
+        """Note the time of the bytes that follow; write a row completely or not at all."""
         if abs(now - self.noted) < 1.0:
             return
         row = f"{self.end} {now:.0f}\n".encode()
@@ -108,7 +108,7 @@ class Log:
 
 
 class Pieces:
-    """The log as readers find it. The pieces are held open: what is dropped can be read on."""
+    """The pieces of a log for a reader; they stay open, so a removed piece is still readable."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -116,8 +116,8 @@ class Pieces:
         self.refresh()
 
     def refresh(self) -> None:
-        """Open the pieces that are there now."""
-        files = []  # the newest first: the oldest may go between two looks
+        """Open the current pieces."""
+        files = []  # newest first, because the oldest may disappear meanwhile
         with contextlib.suppress(FileNotFoundError):
             for base in reversed(bases(self.folder)):
                 files.append((base, open(f"{self.folder}/log.{base}", "rb")))  # noqa: SIM115
@@ -133,26 +133,26 @@ class Pieces:
         return base + os.fstat(file.fileno()).st_size
 
     def read(self, offset: int, size: int) -> bytes:
-        """Return bytes at an offset, those of one piece; none if they were dropped."""
+        """Return bytes at an offset, of one piece; none if that piece was removed."""
         for base, file in self.files:
             if offset >= base:
                 return os.pread(file.fileno(), size, offset - base)
         return b""
 
     def before(self, offset: int) -> bytes:
-        """Return the bytes up to an offset, those of one piece."""
+        """Return the bytes before an offset, of one piece."""
         base = max((base for base, _ in self.files if base < offset), default=0)
         low = max(base, offset - PIECE)
         return self.read(low, offset - low)
 
     def whole_line(self, offset: int) -> int:
-        """Return where the first line begins that does so at an offset or behind it."""
+        """Return the offset of the first line that begins at or after an offset."""
         if not offset or self.before(offset).endswith(b"\n"):
             return offset
         return offset + self.read(offset, PIECE).find(b"\n") + 1
 
     def last_lines(self, count: int) -> int:
-        """Return where the last lines begin; one without an end counts."""
+        """Return the offset of the last `count` lines; a line without an end counts."""
         offset = self.end
         left = count + self.before(offset).endswith(b"\n")
         while left:
@@ -167,7 +167,7 @@ class Pieces:
 
 
 class Times:
-    """When each part of the log was written, as far as that was noted."""
+    """The noted times of the parts of a log."""
 
     def __init__(self, folder: str) -> None:
         self.offsets, self.epochs = [0], [0]
@@ -175,7 +175,7 @@ class Times:
         self.refresh()
 
     def refresh(self) -> None:
-        """Read what was noted since the last time."""
+        """Read the rows that were added since the last call."""
         for line in self.file:
             with contextlib.suppress(ValueError):
                 offset, epoch = map(int, line.split())
@@ -183,11 +183,11 @@ class Times:
                 self.epochs.append(epoch)
 
     def part(self, offset: int, end: int) -> tuple[int, int]:
-        """Return the time of what is at an offset, and where another time begins, or the end."""
+        """Return the time of the part at an offset, and the offset of the next time, or `end`."""
         at = bisect.bisect_right(self.offsets, offset)
         return self.epochs[at - 1], min([*self.offsets[at : at + 1], end])
 
     def since(self, epoch: float, end: int) -> int:
-        """Return where what was written after a time begins; a part takes a second at most."""
+        """Return the offset of the output after a time; a part lasts at most a second."""
         parts = zip(self.offsets, self.epochs)
         return next((offset for offset, noted in parts if noted > epoch - 1), end)

@@ -1,6 +1,6 @@
-"""The runner of a job: the process that leads it, writes its log, and notes how it ended.
+"""The runner of a job: the process that leads it, writes its log, and notes its exit status.
 
-It needs no file of the agent any more once it runs: an update removes them.
+It opens no file of the agent while it runs, because an update may remove them.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _ENCLOSE = (pkgutil.get_data("tpukit.agent", "scope.sh") or b"").decode() + 'enc
 
 
 def lead(run: RunRecord, request: Request, log: Log) -> None:
-    """Run the command, write its log, then its status; stay while anything else writes to it."""
+    """Run the command, write its log and status; stay while other processes write to the log."""
     enclose(run)
     output, ours = os.pipe()
     woken, wakes = os.pipe()
     os.set_blocking(wakes, False)
     signal.set_wakeup_fd(wakes)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    # TERM to the session comes here too; the command leads a group of its own. Until it is there,
-    # what comes is kept for it.
+    # A signal to the session reaches this process too, but the command leads another group. Signals
+    # that come before the command starts are passed on later.
     early: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, _: early.append(number))
@@ -41,7 +41,7 @@ def lead(run: RunRecord, request: Request, log: Log) -> None:
 
     def pass_on(number: int, frame: Any) -> None:
         if command.poll() is None:
-            with contextlib.suppress(OSError):  # it has just gone, or is root's
+            with contextlib.suppress(OSError):  # the command has just ended, or runs as root
                 os.killpg(command.pid, number)
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -54,7 +54,7 @@ def lead(run: RunRecord, request: Request, log: Log) -> None:
             os.read(woken, 512)
         if not ended and command.poll() is not None:
             ended = True
-            # What the command has left in the pipe; what others go on writing can wait.
+            # Read the command's last bytes from the pipe; output of other processes can wait.
             left = fcntl.ioctl(output, termios.FIONREAD, bytes(4))
             log.write(os.read(output, int.from_bytes(left, sys.byteorder)))
             if not goes_down():
@@ -69,16 +69,16 @@ def lead(run: RunRecord, request: Request, log: Log) -> None:
 
 
 def enclose(run: RunRecord) -> None:
-    """Have systemd put this process into a control group of its own, if it can."""
+    """Move this process into a separate control group by systemd, if possible."""
     words = ["sh", "-c", _ENCLOSE, "sh", str(run.leader), str(run.born)]
     if subprocess.run(words, check=False).returncode == 0:
         save(f"tpukit-{run.leader}-{run.born}.scope\n", run.folder, "scope")
 
 
 def started(folder: str, lines: str, output: int) -> subprocess.Popen[bytes]:
-    """Let sh run a job's command in a process group of its own, after lines that may hold secrets.
+    """Start a job's command with sh in a new process group, after lines that may contain secrets.
 
-    It reads those from a pipe: they are in no file, and on no command line.
+    sh reads the lines from a pipe, so they are in no file and on no command line.
     """
     process = subprocess.Popen(
         ["sh", "-s", os.path.join(folder, "command")],
@@ -95,10 +95,10 @@ def started(folder: str, lines: str, output: int) -> subprocess.Popen[bytes]:
 
 
 def goes_down() -> bool:
-    """Return True if the worker goes down, so that how its commands end says nothing of them.
+    """Return True if the worker shuts down; then the exit status of commands is meaningless.
 
-    systemd says so from when that is asked for, before it ends anything: systemctl(1),
-    is-system-running. If there is no systemd, or it does not answer, nobody knows.
+    systemd reports this before it ends any process: systemctl(1), is-system-running. Without an
+    answer of systemd, return False.
     """
     answer = os.popen("timeout 5 systemctl is-system-running 2>/dev/null")
     return answer.read().strip() == "stopping"

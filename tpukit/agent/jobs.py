@@ -1,4 +1,4 @@
-"""Jobs: started once, their logs sent, listed and removed."""
+"""Starts jobs, sends their logs, lists and removes them."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ LOOK_SECONDS = 0.1
 
 
 def locked(jobs: str) -> int:
-    """Return the folder of jobs, open and locked: what starts or removes some does so alone."""
+    """Open and lock the folder of jobs, so that only one program starts or removes jobs."""
     lock = os.open(jobs, os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_EX)
     return lock
 
 
 def start_job(home: Home, request: Request) -> None:
-    """Start a job, at most once; answer started, present, or other (it has another command).
+    """Start a job at most once; answer "started", "present", or "other" (with another command).
 
-    Its folder gets its name when all of it is there, and its runner: a start that is cut off has
-    started nothing, and the next one removes what it has left.
+    The job's folder gets its name only when its files and its runner exist. So an interrupted start
+    has started nothing, and the next start removes its files.
     """
-    os.closerange(3, 256)  # what a login shell left open: the connection would wait for the runner
+    os.closerange(3, 256)  # files of the login shell, which would keep the connection open
     jobs = jobs_folder(home)
     umask = os.umask(0o077)
     os.makedirs(jobs, exist_ok=True)
@@ -42,7 +42,7 @@ def start_job(home: Home, request: Request) -> None:
         return say({"state": "present" if same else "other"})
     shutil.rmtree(new, ignore_errors=True)
     os.mkdir(new)
-    # The end has its blocks on the disk before the job can fill it.
+    # Reserve the block for the status before the job can fill the disk.
     save("unknown\n", new, "status.new")
     for name in ("command", "about"):
         if request[name]:
@@ -52,7 +52,7 @@ def start_job(home: Home, request: Request) -> None:
     if os.fork():
         os.close(said)
         if not os.read(ready, 1):
-            sys.exit(1)  # the other one, which ended, has said why
+            sys.exit(1)  # the child has failed and printed the reason
         return say({"state": "started"})
     os.setsid()
     os.chdir(home.path)
@@ -71,11 +71,11 @@ def start_job(home: Home, request: Request) -> None:
 
 
 def follow_job(home: Home, request: Request) -> None:
-    """Send the log from `offset`, or where `tail` or `since` says, in parts, then how it stands.
+    """Send the log in parts from `offset`, `tail` or `since` on, then answer the job's state.
 
-    A part is a line `tpukit-log OFFSET SIZE EPOCH` and its bytes; the epoch is 0 if nobody asked
-    for times. A part without bytes says every `beat` seconds that this worker is there. Unless
-    `on`, it ends where the log ends now. It also ends if nobody listens any more.
+    A part is a line `tpukit-log OFFSET SIZE EPOCH` and its bytes; without `times` the epoch is 0.
+    A part without bytes is a sign of life, every `beat` seconds. With `on`, send the log until the
+    job ends, else to its current end. Stop if the client closes its connection.
     """
     run = RunRecord(os.path.join(jobs_folder(home), request["job"]))
     if not run.is_there():
@@ -95,7 +95,7 @@ def follow_job(home: Home, request: Request) -> None:
         state = run.state()
         pieces.refresh()
         end = pieces.end
-        if times:  # after the end was seen: a time is noted before what it is of
+        if times:  # after the end was read: a time is noted before its output
             times.refresh()
         if offset < pieces.start:
             offset = pieces.whole_line(pieces.start)
@@ -116,7 +116,7 @@ def follow_job(home: Home, request: Request) -> None:
 
 
 def list_jobs(home: Home, request: Request) -> None:
-    """Answer how jobs stand, and with `older` the bytes freed of each that was removed."""
+    """Answer the states of jobs; with `older`, remove ended jobs and answer the freed bytes."""
     older, rows = request["older"], []
     jobs = jobs_folder(home)
     if older is not None and os.path.isdir(jobs):
@@ -124,7 +124,7 @@ def list_jobs(home: Home, request: Request) -> None:
     for run in requested(home, request):
         state = run.state()
         if state["state"] == "absent":
-            if run.attached:  # nothing of it lives any more
+            if run.attached:  # no process of it lives
                 shutil.rmtree(run.folder, ignore_errors=True)
             continue
         begun = os.path.join(run.folder, "pid" if run.attached else "command")
@@ -136,8 +136,8 @@ def list_jobs(home: Home, request: Request) -> None:
 
 
 def removed(run: RunRecord, older: float) -> int | None:
-    """Remove what does not live and ended so many seconds ago; return the bytes that this frees."""
-    if run.lives():  # it gives its files other names
+    """Remove a job that ended at least `older` seconds ago; return the freed bytes, else None."""
+    if run.lives():
         return None
     with os.scandir(run.folder) as entries:
         files = {entry.inode(): entry.stat(follow_symlinks=False) for entry in entries}

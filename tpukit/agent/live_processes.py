@@ -1,4 +1,4 @@
-"""The live processes of this worker, as /proc shows them, or ps on a system without it."""
+"""The live processes of this worker, from /proc, or from ps on a system without it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BOOT = "/proc/sys/kernel/random/boot_id"
 
 
 class Process:
-    """A process at the moment it was looked at. Without /proc only its mark is known."""
+    """The state of a process at one moment. Without /proc only its mark is known."""
 
     def __init__(self, pid: int, words: Sequence[bytes] | None = None) -> None:
         self.pid = pid
@@ -21,7 +21,7 @@ class Process:
         self.parent = self.session = self.born = 0
         if words is None:
             fields = self.read("stat").rpartition(b")")[2].split()
-            # The first thread may have ended before the last one, which frees memory and devices.
+            # The first thread may end before others, which still hold memory and devices.
             self.dead = fields[0] in (b"Z", b"X") and len(os.listdir(f"/proc/{pid}/task")) < 2
             self.parent, self.session = int(fields[1]), int(fields[3])
             self.born = int(fields[19])
@@ -30,7 +30,7 @@ class Process:
         self.job = os.fsdecode(marks[-1].partition(b"=")[2]) if marks else ""
 
     def read(self, name: str) -> bytes:
-        """Return what a file of it below /proc holds, nothing if we may not read it."""
+        """Return the content of its file below /proc, or nothing if it is unreadable."""
         with contextlib.suppress(OSError), open(f"/proc/{self.pid}/{name}", "rb") as file:
             return file.read()
         return b""
@@ -41,7 +41,7 @@ class Process:
         return words.decode("utf-8", "replace").strip()
 
     def user(self) -> str:
-        """Return the name of the user that it runs as, "" if there is none."""
+        """Return the name of its user, or "" if it is unknown."""
         with contextlib.suppress(OSError, KeyError):
             return pwd.getpwuid(os.stat(f"/proc/{self.pid}").st_uid).pw_name
         return ""
@@ -71,14 +71,14 @@ def look() -> dict[int, Process]:
 
 
 def boot() -> str:
-    """Return what tells this start of the worker from all others."""
+    """Return the id of this boot of the worker."""
     with contextlib.suppress(OSError), open(BOOT) as file:
         return file.read().strip()
     return ""
 
 
 def identity(pid: int) -> str:
-    """Return what tells a live process from others that have had its id; "" for a dead one."""
+    """Return text that identifies a live process even if its id is reused; "" for a dead one."""
     if not os.path.isdir("/proc/self"):
         return " ".join(os.popen(f"ps -o lstart= -p {pid}").read().split())
     with contextlib.suppress(OSError, IndexError):

@@ -1,4 +1,4 @@
-"""What this worker is busy with, from /proc and from libtpu."""
+"""The load of this worker, from /proc and from libtpu."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from tpukit.agent.main import Home, Request, say
 
 _METRICS = ("duty_cycle_pct", "tensorcore_util", "hbm_capacity_usage", "hbm_capacity_total")
-#: For a Python of an environment with libtpu 0.0.42 or later; a program has to compute meanwhile.
+#: A program for an environment with libtpu 0.0.42 or later; it needs a program that computes.
 _ASK = f"""
 import json
 from libtpu.sdk import tpumonitoring
@@ -30,7 +30,7 @@ _ASK_SECONDS = 10
 
 
 def sample_load(home: Home, request: Request) -> None:
-    """Answer what this worker is busy with, over so many `seconds`; `chips` has lists by chip."""
+    """Answer the load over so many `seconds`; each metric in `chips` has one value per chip."""
     (all_before, busy_before), moved_before = _processor_times(), _bytes_moved()
     began = time.monotonic()
     time.sleep(request["seconds"])
@@ -56,13 +56,13 @@ def sample_load(home: Home, request: Request) -> None:
 
 
 def _processor_times() -> tuple[int, int]:
-    """Return the time that all processors had, and that they were busy, since the start."""
+    """Return the total and the busy time of all processors since boot."""
     times = [int(word) for word in _read("/proc/stat").split("\n")[0].split()[1:9]]
     return sum(times), sum(times) - times[3] - times[4]
 
 
 def _bytes_moved() -> tuple[int, int]:
-    """Return what all interfaces but loopback have received and sent."""
+    """Return the bytes that all interfaces except loopback have received and sent."""
     received = sent = 0
     for line in _read("/proc/net/dev").splitlines()[2:]:
         name, _, counts = line.partition(":")
@@ -79,7 +79,7 @@ def _memory() -> tuple[int, int]:
 
 
 def _chips(home: Home) -> Any:
-    """Return libtpu's figures, from the first environment whose libtpu has them."""
+    """Return the metrics of libtpu, from the first environment that provides them."""
     pattern = f"{home.folder}/venvs/*/lib/python*/site-packages/libtpu/sdk*"
     for path in sorted(glob.glob(pattern)):
         python = os.path.join(path.split("/lib/python")[0], "bin", "python")

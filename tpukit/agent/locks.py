@@ -1,4 +1,4 @@
-"""A lock on this worker that is held as long as a connection."""
+"""A lock on this worker that lasts as long as a connection."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tpukit.agent.main import Home, Request, say
 def hold_lock(home: Home, request: Request) -> None:
     """Lock the file `path`, answer `locked`, and unlock it when standard input ends.
 
-    If another one has the lock, `waiting` comes first, with what that one has left in the file. The
-    file goes with the lock, so whoever has waited for a file that is gone by then begins anew.
+    If another client has the lock, first answer `waiting` with its description from the file. The
+    file is removed with the lock, so a client that has waited for a removed file starts again.
     """
     path = os.path.join(home.path, request["path"])
     folder = os.path.dirname(path)
@@ -40,5 +40,5 @@ def hold_lock(home: Home, request: Request) -> None:
     sys.stdin.buffer.read()
     with contextlib.suppress(OSError):
         os.unlink(path)
-        if os.listdir(home.folder) == ["agent"]:  # what was undone leaves nothing behind
+        if os.listdir(home.folder) == ["agent"]:  # everything was undone, so leave nothing
             shutil.rmtree(home.folder)

@@ -2,7 +2,7 @@
 
     python3 -I -S ARCHIVE FOLDER TEMPORARY EMULATED VERB
 
-The first line of standard input is the request, a JSON object. What follows it is the verb's own.
+The first line of standard input is the request, a JSON object. The verb may read more after it.
 FOLDER is the user's ~/.tpukit, TEMPORARY the folder for temporary files; EMULATED is the number of
 devices that an emulated worker stands in for, 0 or empty on a real worker. An answer is a line that
 begins with "tpukit-agent " and holds a JSON object.
@@ -16,7 +16,7 @@ import os
 import sys
 from typing import Any, Dict, TextIO
 
-#: A command uses this status if its request was cut short. Nothing has been done then.
+#: The exit status if the request was cut short; nothing has been done.
 INCOMPLETE = 75
 #: The module of each verb. It has a function of the verb's name.
 VERBS = {
@@ -49,10 +49,10 @@ Request = Dict[str, Any]
 
 
 class Home:
-    """Where the agent works: for whom, and with what.
+    """The user's home folder `path`, and in it the `folder` with all of tpukit's files.
 
-    `folder` holds everything that tpukit keeps there, `path` is the user's home folder. Files in
-    `emulated-devices` stand in for so many TPU devices if `emulated` is true.
+    On an emulated worker, `emulated` is True, and files in `emulated-devices` stand in for the TPU
+    devices.
     """
 
     def __init__(self, folder: str, temporary: str, emulated: str) -> None:
@@ -64,7 +64,7 @@ class Home:
 
 
 def say(answer: Request, stream: TextIO | None = None) -> None:
-    """Answer, on a line of its own: a login script may have left half a line before it."""
+    """Print an answer, after a line break, because a login script may have left half a line."""
     print("\ntpukit-agent " + json.dumps(answer), file=stream, flush=True)
 
 
@@ -77,9 +77,9 @@ def main() -> None:
     module = importlib.import_module("tpukit.agent." + VERBS[verb])
     try:
         getattr(module, verb)(Home(folder, temporary, emulated), json.loads(line))
-    except BrokenPipeError:  # nobody listens any more
+    except BrokenPipeError:  # the client is gone
         os._exit(0)
     except OSError as error:
-        path = error.filename2 or error.filename  # what is renamed is not what is in the way
+        path = error.filename2 or error.filename  # after a rename, the target is in the way
         words = [os.fsdecode(path)] if path and not isinstance(path, int) else []
         sys.exit(": ".join([*words, error.strerror or str(error)]))

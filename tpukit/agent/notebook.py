@@ -1,4 +1,4 @@
-"""Jupyter on this worker's loopback, for as long as somebody renews its lease."""
+"""Jupyter on this worker's loopback, which ends when its lease is no longer renewed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import time
 
 from tpukit.agent.main import Home, Request, say
 
-#: The fullest first; each can be run as a module.
+#: Jupyter's servers, the most complete first; each can run as a module.
 _SERVERS = ("jupyterlab", "notebook", "jupyter_server")
 _LOOPBACK = "127.0.0.1"
 _LOOK_SECONDS = 0.25
@@ -24,10 +24,10 @@ _GRACE_SECONDS = 8.0
 def serve_notebook(home: Home, request: Request) -> None:
     """Run Jupyter with this interpreter's packages, in a job; end with its status.
 
-    Answers `port` once Jupyter answers there, or `absent` if there is no Jupyter. The lease is a
-    file in the job's folder, renewed by touching it. It has run out when that has not been seen for
-    `seconds` in which this worker ran, whatever its clock was set to. JUPYTER_TOKEN in the
-    environment is what Jupyter asks for: jupyter-server/jupyter_server, auth/identity.py.
+    Answers `port` when Jupyter accepts connections there, or `absent` if there is no Jupyter. The
+    lease is a file in the job's folder; touching the file renews it. It expires after `seconds`
+    without a touch, by the monotonic clock. JUPYTER_TOKEN in the environment is the token for
+    Jupyter: jupyter-server/jupyter_server, auth/identity.py.
     """
     site.main()  # the agent starts without the environment's packages
     server = next((name for name in _SERVERS if importlib.util.find_spec(name)), None)
@@ -48,21 +48,21 @@ def _options(port: int) -> list[str]:
         "port": port,
         "port_retries": 0,
         "open_browser": False,
-        # It refuses to run as root unless it is told to; some images log in as root.
+        # By default Jupyter refuses to run as root, but some images log in as root.
         "allow_root": os.geteuid() == 0,
     }
     return [f"--ServerApp.{name}={value}" for name, value in own.items()]
 
 
 def _serve(process: subprocess.Popen[bytes], port: int, lease: str, seconds: float) -> int:
-    """Wait until Jupyter has ended and return its status; end it when the lease has run out."""
+    """Wait until Jupyter ends and return its status; end it when the lease expires."""
     announced, touched, limit = False, 0, 0.0
     while process.poll() is None:
         if (touch := os.stat(lease).st_mtime_ns) != touched:
             touched, limit = touch, time.monotonic() + seconds
         if time.monotonic() > limit:
-            print("nobody has been there for too long", flush=True)
-            # It ends its kernels, which have sessions of their own.
+            print("the lease has expired", flush=True)
+            # On TERM, Jupyter also ends its kernels, which have separate sessions.
             process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_GRACE_SECONDS)

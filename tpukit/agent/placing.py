@@ -1,4 +1,4 @@
-"""Files and folders that have arrived, moved to where they go."""
+"""Moves received files and folders into place."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import shutil
 
 
 def merge(source: str, target: str) -> None:
-    """Move what is in a folder into another one, which may be new; what else is there stays."""
+    """Move a folder's contents into another folder, which may be new; keep its other files."""
     if not os.path.isdir(target):
         try:
             os.rename(source, target)
@@ -27,14 +27,14 @@ def merge(source: str, target: str) -> None:
 
 
 def put_file(new: str, place: str) -> None:
-    """Move a file over the one at a place, in one step, through a link as `cp` does."""
+    """Replace the file at a place in one step; follow a link there, as `cp` does."""
     move_file(new, place if os.path.islink(new) else os.path.realpath(place))
 
 
 def move_file(new: str, place: str) -> None:
-    """Move a file, which may be a link, over the one or the link at a place, in one step.
+    """Replace the file or link at a place by another one, in one step.
 
-    Whoever has the old one open goes on with that. A folder in the tree may be on another disk.
+    Programs that have the old file open keep it. The place may be on another disk.
     """
     try:
         os.rename(new, place)

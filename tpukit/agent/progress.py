@@ -1,4 +1,4 @@
-"""Signs of life: how far this worker is with something that takes long."""
+"""Reports the progress of a long action on this worker."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import TextIO
 
 from tpukit.agent.main import say
 
-#: Seconds between two of them.
+#: Seconds between two reports.
 PAUSE = 0.25
 
 
 class ProgressReport:
-    """Counts what has been done, in bytes or files, and says it while it grows."""
+    """Counts finished bytes or files, and reports the number while it grows."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.done = 0
         self._stream, self._due = stream, time.monotonic() + PAUSE
 
     def advance(self, amount: int) -> None:
-        """Count what has been done; say it if the last time was a while ago."""
+        """Add to the number; report it if the last report was `PAUSE` seconds ago."""
         self.done += amount
         if time.monotonic() >= self._due:
             say({"progress": self.done}, self._stream)

@@ -1,10 +1,10 @@
-"""Trees of files that pushes keep as they are on the machine that pushes them.
+"""Trees of files on this worker that pushes keep the same as on the client.
 
-A manifest gives each name of a tree its fingerprint: the SHA-256 of a file, with " x" after it if
-the file is a program, or "-> " and that of where a link leads. `worktree.py` writes them.
+A manifest maps each name of a tree to its fingerprint: the SHA-256 of a file, with " x" after it if
+the file is a program, or "-> " and the SHA-256 of a link's target. `worktree.py` writes them.
 
-A tree's folder `.tpukit` has what pushes have done there in the file `pushed`; what arrives is
-unpacked in `new`.
+In a tree's folder `.tpukit`, the file `pushed` records the pushes, and archives are unpacked in
+`new`.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from tpukit.agent.main import Home, Request, say
 from tpukit.agent.placing import move_file
 from tpukit.agent.progress import ProgressReport
 
-#: The names of a conflict that are answered.
+#: The most names of conflicts in an answer.
 _NAMED = 5
-#: Tenths of a second that another push to the tree is waited for.
+#: Tenths of a second to wait for another push to the same tree.
 _LOCK_TRIES = 3000
 
 Manifest = Dict[str, str]
 
 
 def compare_push(home: Home, request: Request) -> None:
-    """Answer if `target` is `intact`: as a push of the manifest with the SHA-256 `digest` left it.
+    """Answer if `target` is `intact`: unchanged since a push of the manifest with this `digest`.
 
-    If it is not, and the request has the manifest itself as `files` (JSON, compressed, as base64),
-    the answer has the names that the tree `lacks` and those that are `gone` since the last push. So
-    many as are `conflicts` are files with other content that no push has brought; `names` has the
-    first of them. Ends with a message if no push may touch the target, or if files of the user's
-    are in the way of a folder, or in a folder in the way of a file.
+    If it is not, and the request has the manifest as `files` (JSON, compressed, in base64), the
+    answer has the names that the tree `lacks`, and the names `gone` since the last push.
+    `conflicts` is the number of files with other content that no push has brought, and `names` has
+    the first of them. Exits with a message if no push may touch the target, or if files of the user
+    are in the way of a folder, or of a file that replaces their folder.
     """
     tree, answer = _Tree(home, request["target"], ProgressReport()), {"intact": True}
     if not tree.is_intact(request["digest"]):
@@ -64,20 +64,20 @@ def _compared(tree: _Tree, manifest: bytes) -> Request:
 
 
 def apply_push(home: Home, request: Request, payload: str, progress: ProgressReport) -> Request:
-    """Make `target` the tree whose manifest has the SHA-256 `digest`, by an archive.
+    """Apply the archive of a push to `target`; `manifest` is the SHA-256 of the result's manifest.
 
-    The archive has a file `head`, JSON: the `files` that are sent, as a manifest, and the names
-    that are `gone` since the last push, which left all others. The files are in its folder `files`.
+    The archive has a JSON file `head`, with the manifest `files` of the sent files and the names
+    `gone` since the last push, and a folder `files` with the sent files.
 
-    The `state` that is returned is sent, or differs: the files would not be those of the manifest,
-    and nothing was changed. Ends with a message as `compare_push` does, and at a conflict unless
-    `overwrite` is true. Of two pushes at once, one waits.
+    The returned `state` is "sent", or "differs" if the result would not match the manifest; then
+    nothing has changed. Exits with a message as `compare_push` does, and at a conflict unless
+    `overwrite` is true. Waits for another push to the same tree.
     """
     tree, state = _Tree(home, request["target"], progress), "sent"
     arrived = os.path.join(tree.folder, "new")
     with tree.locked():
         if not tree.is_intact(request["manifest"]):
-            shutil.rmtree(arrived, ignore_errors=True)  # of a push that was killed
+            shutil.rmtree(arrived, ignore_errors=True)  # a killed push leaves it behind
             try:
                 os.mkdir(arrived)
                 unpack(payload, arrived, sparse=False, advance=progress.advance)
@@ -103,11 +103,11 @@ def _apply(tree: _Tree, arrived: str, request: Request) -> str:
 
 
 class _Tree:
-    """A folder that pushes keep, by its real path, and what they have done there.
+    """A pushed folder, by its real path, and the record of its pushes.
 
-    `files` is the manifest of the last push that was finished. In `own` are those of its names that
-    no push has brought: the worker had the same files. `unfinished` has all names that pushes have
-    brought if the last one was cut off, and is empty otherwise.
+    `files` is the manifest of the last finished push. `own` has those of its names that no push has
+    brought, because the worker had the same files. If the last push was cut off, `unfinished` has
+    all names that pushes have brought; otherwise it is empty.
     """
 
     def __init__(self, home: Home, target: str, progress: ProgressReport) -> None:
@@ -118,7 +118,7 @@ class _Tree:
         self.folder = self.path(STATE_FOLDER)
         if (os.path.realpath(home.path) + "/").startswith(self.root.rstrip("/") + "/"):
             sys.exit("the home folder is in it")
-        # In this order: another push may make its folder meanwhile.
+        # The check for the folder comes last, because another push may create it meanwhile.
         if os.path.isdir(path) and os.listdir(path) and not os.path.isdir(self.folder):
             sys.exit("it holds files and no push has made it")
         self.progress = progress
@@ -139,7 +139,7 @@ class _Tree:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Run the block while no other push changes the tree, and as the last one has left it."""
+        """Run the block while no other push changes the tree; first read its latest record."""
         with open(os.path.join(self.folder, "lock"), "w") as lock:
             for _ in range(_LOCK_TRIES):
                 try:
@@ -154,7 +154,7 @@ class _Tree:
             yield
 
     def write(self) -> None:
-        """Keep what pushes have done, in one step."""
+        """Write the record of pushes, in one step."""
         own, unfinished = sorted(self.own), sorted(self.unfinished)
         with open(self._state + ".new", "w") as file:
             json.dump({"files": self.files, "own": own, "unfinished": unfinished}, file)
@@ -165,7 +165,7 @@ class _Tree:
         return os.path.join(self.root, name)
 
     def is_intact(self, digest: str) -> bool:
-        """Return True if the tree is as a push of that manifest has left it."""
+        """Return True if the tree is unchanged since a push of that manifest."""
         return (
             not self.unfinished and manifest_digest(self.files) == digest and self.holds(self.files)
         )
@@ -176,16 +176,16 @@ class _Tree:
         return all(self._holds(os.path.join(root, name), manifest[name]) for name in manifest)
 
     def has(self, name: str) -> bool:
-        """Return True if a name is there: in the tree itself, and not through a link."""
+        """Return True if a name exists in the tree itself, not through a link."""
         folder = os.path.dirname(self.path(name))
         inside = (folder + "/").startswith(self.root + "/") and os.path.realpath(folder) == folder
         return inside and os.path.lexists(self.path(name))
 
     def _holds(self, path: str, wanted: str) -> bool:
-        """Return True if a path has what its fingerprint says; the mode does not count."""
+        """Return True if a path matches a fingerprint; the mode does not count."""
         try:
             return fingerprint(path, self.progress.advance).rstrip(" x") == wanted.rstrip(" x")
-        except BrokenPipeError:  # nobody listens any more
+        except BrokenPipeError:  # the client is gone
             raise
         except OSError:
             return False
@@ -198,10 +198,10 @@ class _Tree:
 class _Change:
     """The change of a tree by a push.
 
-    It replaces or adds the files `sent`, and removes those of the names `removed` that are there.
-    A file at a name of `own` stays as it is: the user has the same one. `conflicts` are the names
-    at which the user has another one. `in_the_way` are names of files where a folder has to be, or
-    in a folder that becomes a file.
+    It adds or replaces the files `sent`, and removes the files `removed` if they exist. A file in
+    `own` stays, because the user has the same one. `conflicts` has the names under which the user
+    has another file. `in_the_way` has the names of files in the place of a new folder, or in a
+    folder that becomes a file.
     """
 
     def __init__(self, tree: _Tree, sent: Manifest, gone: Iterable[str]) -> None:
@@ -223,7 +223,7 @@ class _Change:
             sys.exit(name + " is in the way, and no push has brought it")
 
     def make(self, arrived: str) -> None:
-        """Change the tree by files in a folder: each in one step, and what is gone at last."""
+        """Move the files from a folder into the tree, each in one step; then remove old files."""
         tree = self.tree
         going = {name for name in self.removed if tree.has(name) and _is_file(tree.path(name))}
         tree.unfinished = tree.brought | (set(self.wanted) - self.own)
@@ -232,7 +232,7 @@ class _Change:
             os.unlink(tree.path(name))
         for name in sorted(self.sent):
             self._put(name, os.path.join(arrived, name))
-        # What has moved is at its new place by now: a program that runs there has one or the other.
+        # Files that moved are already at their new place, so a running program finds one of them.
         for name in sorted(going - self.in_the_way):
             os.unlink(tree.path(name))
         for folder in sorted(_parents(self.removed), reverse=True):
@@ -267,7 +267,7 @@ class _Change:
 
 
 def _keep(path: str, arrived: str) -> None:
-    """Leave a file of the user's, which may be open, but for its mode."""
+    """Keep a file of the user, which may be open, and change only its mode."""
     if not os.path.islink(path):
         with contextlib.suppress(PermissionError):  # it is another user's
             os.chmod(path, os.stat(arrived).st_mode)
@@ -279,5 +279,5 @@ def _is_file(path: str) -> bool:
 
 
 def _parents(names: Iterable[str]) -> set[str]:
-    """Return the folders that names are in."""
+    """Return all folders above names."""
     return {name[:at] for name in names for at, letter in enumerate(name) if letter == "/"}

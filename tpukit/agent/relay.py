@@ -1,7 +1,7 @@
-"""An upload on its way from one worker of a slice to the others.
+"""Passes an upload from one worker of a slice to the others.
 
-Who connects to the worker that serves it sends a line, the secret and an offset, and gets the bytes
-from there on, also those that are still to come.
+A worker connects to the serving worker and sends a line with the secret and an offset. It gets the
+bytes from that offset on, including those that the serving worker still receives.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from tpukit.agent.contents import CHUNK
 from tpukit.agent.main import Home, Request, say
 from tpukit.agent.uploads import keep
 
-#: Seconds without a byte after which the one that serves gives up.
+#: Seconds without a byte before the serving worker gives up.
 SILENCE = 60.0
 CONNECT = 5.0
 
 
 def serve_upload(home: Home, request: Request) -> None:
-    """Serve a staged file, whole or not, until standard input ends; answer the `port`."""
+    """Serve a staged file, complete or not, until standard input ends; answer the `port`."""
     size, secret, path = request["size"], request["token"].encode(), request["path"]
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    # It remains open when it is renamed.
+    # The open file stays valid when it is renamed.
     served = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
 
     class Handler(socketserver.StreamRequestHandler):
@@ -39,7 +39,7 @@ def serve_upload(home: Home, request: Request) -> None:
             given, _, offset = self.rfile.readline(200).partition(b" ")
             if not hmac.compare_digest(given, secret):
                 return
-            self.connection.settimeout(None)  # with a time-out it does not block in sendfile
+            self.connection.settimeout(None)  # os.sendfile needs a blocking socket
             position, quiet_since = int(offset), time.monotonic()
             while position < size and time.monotonic() - quiet_since < SILENCE:
                 most = min(size - position, CHUNK)
@@ -61,14 +61,14 @@ def serve_upload(home: Home, request: Request) -> None:
 
 
 def fetch_upload(home: Home, request: Request) -> None:
-    """Write the bytes that another worker serves to the staged file; answer as for a client's."""
+    """Write the bytes from another worker to the staged file; answer as `keep` does."""
     keep(home, request, _fetched(request))
 
 
 def _fetched(request: Request) -> Iterator[bytes]:
-    """Yield the bytes that another worker serves at an `address`, as far as they come.
+    """Yield the bytes from the worker at `address`, until they end or an error occurs.
 
-    They are given up after `silence` seconds without one.
+    It gives up after `silence` seconds without a byte.
     """
     place = (request["address"], request["port"])
     with contextlib.suppress(OSError), socket.create_connection(place, CONNECT) as peer:

@@ -1,13 +1,13 @@
 """The runs on this worker: the folder of each, and the processes that belong to it.
 
-A run's folder in `jobs` has an @ in its name, and the worker behind it: workers may share a home
-folder. In it are `pid` (the process id of its leader, the boot, and the leader's time of start),
-`about` (what listings show), and `scope` (the name of its control group, if it has one).
+The name of a run's folder in `jobs` ends with @ and the worker, because workers may share a home
+folder. It contains `pid` (the leader's process id, the boot, and the leader's start time), `about`
+(the text for listings), and `scope` (the name of its control group, if any).
 
-A detached run, or another job, has in addition `command`, which sh runs; `log` and what belongs to
-it (`tpukit.agent.job_log`); and at the end `status`. Its leader is its runner.
+A detached run, or another job, also has `command`, which sh runs; the files of its log
+(`tpukit.agent.job_log`); and at the end `status`. Its leader is its runner.
 
-`remote/command/run.sh` writes that of an attached run.
+`remote/command/run.sh` writes the folder of an attached run.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from tpukit.agent.main import Home, Request
 
 
 def text(*path: str) -> str:
-    """Return a small file's text, or nothing if it is not there."""
+    """Return the text of a small file, or "" if it is unreadable."""
     with contextlib.suppress(OSError), open(os.path.join(*path), "rb") as file:
         return file.read().decode("utf-8", "replace").strip()
     return ""
 
 
 def save(content: str, *path: str) -> None:
-    """Write a new file; an OSError names it also if the disk is full."""
+    """Write a new file; every OSError names it, even for a full disk."""
     name = os.path.join(*path)
     try:
         with open(name, "xb") as file:
@@ -41,12 +41,12 @@ def save(content: str, *path: str) -> None:
 
 
 def jobs_folder(home: Home) -> str:
-    """Return the folder that has the folders of all runs and jobs."""
+    """Return the folder with the folders of all runs and jobs."""
     return os.path.join(home.folder, "jobs")
 
 
 def is_attached(folder: str) -> bool:
-    """Return True if a run's folder is an attached one's: a job has its command from the start."""
+    """Return True for the folder of an attached run, which has no `command`."""
     return not os.path.exists(os.path.join(folder, "command"))
 
 
@@ -61,11 +61,10 @@ def requested(home: Home, request: Request) -> list[RunRecord]:
 
 
 class RunRecord:
-    """A run or job by its folder, and the processes that were once found of it.
+    """A run or job by its folder, and its known processes.
 
-    Its processes are those that carry its mark, those of its session and its control group, and all
-    that descends from them: sudo drops the mark, and its children have a session of their own if it
-    uses a terminal of theirs.
+    They are the processes with its mark, in its session or in its control group, and their
+    descendants: sudo drops the mark, and may start its children in a new session.
     """
 
     def __init__(self, folder: str) -> None:
@@ -75,7 +74,7 @@ class RunRecord:
         self.read_record()
 
     def read_record(self) -> None:
-        """Read who leads it: a run that has just been started may not have said so before."""
+        """Read the leader; a run that has just started may not have written it yet."""
         fields = text(self.folder, "pid").split()
         if len(fields) == 3 and fields[1] == boot() and (fields[0] + fields[2]).isdigit():
             self.leader, self.born = int(fields[0]), int(fields[2])
@@ -83,7 +82,7 @@ class RunRecord:
 
     @property
     def attached(self) -> bool:
-        """Whether its client reads its output: no job."""
+        """True if the client reads its output; False for a detached run or job."""
         return is_attached(self.folder)
 
     def is_there(self) -> bool:
@@ -91,15 +90,15 @@ class RunRecord:
         return os.path.isdir(self.folder)
 
     def lives(self) -> bool:
-        """Return True if a job's runner is there: it stays for what the command has left behind."""
+        """Return True if a job's runner lives; it may outlive the command."""
         pid, _, born = text(self.folder, "pid").partition(" ")
         return pid.isdigit() and identity(int(pid)) == born
 
     def state(self) -> dict[str, Any]:
-        """Return how it stands: absent, running or lost, or finished, with its exit status.
+        """Return its state: absent, running, lost, or finished with its exit status.
 
-        An attached run is attached, and its client may be gone. `dropped` counts the bytes of its
-        output for which the disk had no room.
+        An attached run is "attached" or "attached, client gone". `dropped` counts bytes of output
+        for which the disk had no room.
         """
         if not self.is_there():
             return {"state": "absent"}
@@ -110,13 +109,13 @@ class RunRecord:
         dropped = text(self.folder, "log.dropped")
         answer = {"dropped": int(dropped) if dropped.isdigit() else 0}
         otherwise = "running" if self.lives() else "lost"
-        status = text(self.folder, "status")  # looked at last: it may have ended since
+        status = text(self.folder, "status")  # read last, because the job may end meanwhile
         if status.isdigit():
             return {"state": "finished", "status": int(status), **answer}
         return {"state": otherwise, **answer}
 
     def _has_client(self) -> bool:
-        """Return False if nobody reads the leader's output, unless it has left that by itself."""
+        """Return False if the leader's output is a pipe without a reader."""
         path = f"/proc/{self.leader}/fd/1"
         with contextlib.suppress(OSError):
             if stat.S_ISFIFO(os.stat(path).st_mode):
@@ -129,13 +128,13 @@ class RunRecord:
         return True
 
     def find(self, alive: Mapping[int, Process]) -> set[int]:
-        """Return the ids of its processes, and of those that were once found and live."""
+        """Return the ids of its live processes, including processes known from earlier calls."""
         if not self.leader:
             self.read_record()
         leader = alive.get(self.leader)
-        led = self.leader and not (leader and leader.born > self.born)  # or the id is another's
+        led = self.leader and not (leader and leader.born > self.born)  # else the id was reused
         scope = self.scope.encode()
-        found = {
+        pids = {
             process.pid
             for process in alive.values()
             if process.job == self.folder
@@ -143,20 +142,19 @@ class RunRecord:
             or (scope and scope in process.read("cgroup"))
             or (process.pid in self.known and process.born == self.known[process.pid])
         }
-        more = found
+        more = pids
         while more:
             more = {
                 process.pid
                 for process in alive.values()
-                if process.pid not in found
-                and (process.parent in found or process.session in found)
+                if process.pid not in pids and (process.parent in pids or process.session in pids)
             }
-            found |= more
-        self.known.update((pid, alive[pid].born) for pid in found)
-        return found
+            pids |= more
+        self.known.update((pid, alive[pid].born) for pid in pids)
+        return pids
 
     def leave_status(self, status: int) -> None:
-        """Note how its command has ended, in blocks that it has had on the disk from the start."""
+        """Write the exit status of its command into the file that was reserved at the start."""
         new = os.path.join(self.folder, "status.new")
         with open(new, "r+") as file:
             file.write(f"{status:<7}\n")

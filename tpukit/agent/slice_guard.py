@@ -1,8 +1,7 @@
-"""The guard: end this slice by itself, when its time is up or its devices have been idle for long.
+"""The guard: deletes this slice when its time is up, or when its devices are idle for too long.
 
-The slice's own labels say when, so whoever changes them changes this. It does nothing on what it
-has not just read. It runs from a copy of the agent of its own: the archive that a client has sent
-goes when others are sent.
+The slice's labels set both limits, and the guard reads them before each decision. It runs from its
+own copy of the agent, because clients remove old archives of the agent.
 """
 
 from __future__ import annotations
@@ -40,10 +39,10 @@ WantedBy=multi-user.target
 
 
 def install_guard(home: Home, request: Request) -> None:
-    """Start the guard of slice `name` anew, if it may delete, and answer what it may do.
+    """Start the guard of slice `name` in place of an older one, if it may delete the slice.
 
-    `location` is the URL of the slice's zone. `may_delete` is null if that cannot be told. What
-    keeps the guard is in `kept_by`: systemd, or a process, which a restart of the worker ends.
+    `location` is the URL of the slice's zone. In the answer, `may_delete` is null if it is unknown.
+    `kept_by` is "systemd", or "process" for a process that a restart of the worker ends.
     """
     report = {"account": "", "may_delete": None, "why": "", "kept_by": "", "sees_all": False}
     location, name = request["location"], request["name"]
@@ -65,9 +64,9 @@ def install_guard(home: Home, request: Request) -> None:
 
 
 def guard(home: Home, request: Request) -> None:
-    """Watch slice `name` at `location`, and delete it when its labels say so; end when it is gone.
+    """Watch slice `name` at `location`, and delete it when its labels require it.
 
-    Another slice of the name, with another `id`, is not this worker's.
+    Ends when the slice is gone, also if another slice with another `id` has its name.
     """
     location, name = request["location"], request["name"]
     used = None
@@ -109,7 +108,7 @@ def _metadata(path: str) -> str:
 def _call(method: str, url: str) -> tuple[int, dict[str, Any]]:
     """Return the status and the JSON object of an answer; raise OSError if there is none.
 
-    The object has the API's time as its `date`: the clock of a worker may be wrong.
+    The object has the API's time as `date`, because the worker's clock may be wrong.
     """
     token = json.loads(_metadata("token"))["access_token"]
     request = urllib.request.Request(url, method=method)
@@ -129,7 +128,7 @@ def _call(method: str, url: str) -> tuple[int, dict[str, Any]]:
 
 
 def _node(location: str, name: str) -> dict[str, Any]:
-    """Return the slice as the API has it now, empty if it is gone; raise OSError if unreadable."""
+    """Return the slice's current node, empty if it is gone; raise OSError if it is unreadable."""
     status, node = _call("GET", f"{location}/nodes/{name}")
     if status not in (200, 404):
         raise OSError(f"cannot read the slice: {status}: {node.get('message')}")
@@ -137,10 +136,10 @@ def _node(location: str, name: str) -> dict[str, Any]:
 
 
 def _rights(location: str, name: str) -> tuple[bool | None, str]:
-    """Return whether the service account may delete the slice (None: not known), and why not.
+    """Return True if the service account may delete the slice (None if unknown), and the reason.
 
-    The API has no question for that. IAM is asked before the resource is looked for: to delete a
-    node that does not exist is "not found" for who may, and refused for who may not.
+    The API has no such request. But it checks permissions before it looks for a node: deleting a
+    missing node gives "not found" with the permission, and a refusal without it.
     """
     try:
         status, answer = _call("GET", f"{location}/nodes/{name}")
@@ -168,7 +167,7 @@ def _idle_of(labels: dict[str, str]) -> int:
 
 
 def _delete(location: str, node: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-    """Ask for the end of the slice, with its queued resource if that has no other slice."""
+    """Request the deletion of the slice, with its queued resource if that has no other slice."""
     queued = node.get("queuedResource", "").rpartition("/")[2]
     if queued and not node.get("multisliceNode"):
         return _call("DELETE", f"{location}/queuedResources/{queued}?force=true")
@@ -176,7 +175,7 @@ def _delete(location: str, node: dict[str, Any]) -> tuple[int, dict[str, Any]]:
 
 
 def _start(home: Home, watched: Request) -> str:
-    """Copy the agent, start the guard from the copy, and return what keeps it."""
+    """Copy the agent, start the guard from the copy, and return "systemd" or "process"."""
     folder = f"{home.folder}/guard"
     os.makedirs(folder, 0o700, exist_ok=True)
     program, request = f"{folder}/agent.pyz", f"{folder}/request.json"
@@ -195,7 +194,7 @@ def _start(home: Home, watched: Request) -> str:
 
 
 def _has_systemd() -> bool:
-    # By its own word, not by folders: a worker may be emulated on a machine that has systemd.
+    # Ask systemd itself: an emulated worker may run on a machine that has systemd's folders.
     try:
         asked = ["systemctl", "is-system-running"]
         state = subprocess.run(asked, capture_output=True, text=True).stdout.strip()
@@ -220,7 +219,7 @@ def _start_service(unit: str) -> None:
 
 
 def _start_process(folder: str, command: list[str], request: str) -> None:
-    """Start the guard as a process of its own, in place of one that an installation has started."""
+    """Start the guard as a background process, in place of an earlier one."""
     pid_file = f"{folder}/pid"
     with contextlib.suppress(OSError, ValueError):
         with open(pid_file) as file:

@@ -1,8 +1,8 @@
-"""Bytes from a client or from another worker: staged beside their place, verified, put there.
+"""Receives uploads from a client or from another worker: stages, verifies and places them.
 
-An upload is staged on the file system of its target, as PATH. Whoever uploads the same to the same
-place writes the same bytes to the same file. Who completes it takes it to PATH.PID: from then on
-nobody else writes to it.
+An upload is staged on the file system of its target, as PATH. Simultaneous uploads of the same
+bytes to the same place share this file. The process that completes it renames it to PATH.PID; then
+no other process writes to it.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from tpukit.agent.placing import merge, put_file
 from tpukit.agent.progress import ProgressReport
 from tpukit.agent.pushed_trees import apply_push
 
-#: Seconds after which what an interrupted upload has left is removed.
+#: Seconds after which the files of interrupted uploads are removed.
 WEEK = 7 * 86400
 _STAGED = re.compile(r"\.tpukit-upload-[0-9a-f]{32}(\.[0-9a-z.]+)?")
 
 
 def look_at_upload(home: Home, request: Request) -> None:
-    """Answer what is here of an upload, at which `path` it is staged, and what is `free` there.
+    """Answer the state of an upload, the `path` where it is staged, and the `free` bytes there.
 
-    `state` is unchanged (the target has these bytes, and the mode), sent (it has, since now), or
-    partial with `size` bytes. `into` says if the target is a folder that takes it; the request says
-    so itself once it has a `path`.
+    The `state` is "unchanged" (the target has these bytes and this mode), "sent" (the mode has just
+    been set), or "partial" with `size` bytes. `into` is true if the target is a folder to contain
+    the upload; a request with a `path` sets it.
     """
     target = os.path.join(home.path, request["target"])
     if not request["path"]:
@@ -59,12 +59,12 @@ def receive_upload(home: Home, request: Request) -> None:
 
 
 def keep(home: Home, request: Request, chunks: Iterable[bytes]) -> None:
-    """Write to the staged file, from `offset` on, and put it in place once it is whole.
+    """Write to the staged file from `offset` on, and put it in place when it is complete.
 
-    The answer's `state` is sent, partial with `size` bytes, or corrupt: then nothing is here any
-    more. `copied_links` counts hard links that became files, on a file system that has none.
+    The answer's `state` is "sent", "partial" with `size` bytes, or "corrupt" (the staged file is
+    removed). `copied_links` counts hard links that became files on a file system without them.
 
-    Raises `OSError` if the disk is full, and leaves nothing there.
+    Raises `OSError`; if the disk is full, the staged file is removed.
     """
     os.umask(0o022)
     path, progress = request["path"], ProgressReport()
@@ -86,7 +86,7 @@ def keep(home: Home, request: Request, chunks: Iterable[bytes]) -> None:
 def _write_all(
     file: IO[bytes], path: str, request: Request, chunks: Iterable[bytes], progress: ProgressReport
 ) -> None:
-    """Write what comes while the file has its name: who completes it takes that away."""
+    """Write the chunks until another process completes and renames the file."""
     position = request["offset"]
     if os.fstat(file.fileno()).st_size < position:
         return
@@ -101,12 +101,12 @@ def _write_all(
 
 
 def _finish(home: Home, request: Request, progress: ProgressReport) -> Request:
-    """Put a staged file in place if it is what was sent, and remove it if it is not."""
+    """Put a staged file in place if its bytes are right, and remove it otherwise."""
     path = request["path"]
     mine = f"{path}.{os.getpid()}"
     try:
         os.rename(path, mine)
-    except FileNotFoundError:  # another one has completed it
+    except FileNotFoundError:  # another process has completed it
         return {"state": "partial", "size": 0}
     try:
         if not _is_whole(mine, request, progress):
@@ -125,9 +125,9 @@ def _finish(home: Home, request: Request, progress: ProgressReport) -> Request:
 
 
 def _place(home: Home, request: Request) -> str:
-    """Return the file or folder that an upload becomes, or the folder that takes several things.
+    """Return the file or folder that an upload becomes, or the folder that will contain it.
 
-    A file goes through a link, as with `cp`.
+    A link in place of a file is followed, as with `cp`.
     """
     place = os.path.join(home.path, request["target"])
     if request["kind"] == "file":
@@ -146,7 +146,7 @@ def _stage(place: str, kind: str) -> str:
 
 
 def _standing(folder: str) -> str:
-    """Return the folder, or the nearest one above it that there is."""
+    """Return the folder, or the nearest existing one above it."""
     while not os.path.isdir(folder):
         if os.path.lexists(folder):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder)
@@ -155,7 +155,7 @@ def _standing(folder: str) -> str:
 
 
 def _remove_old(folder: str) -> None:
-    """Remove what interrupted uploads left in a folder, after a week."""
+    """Remove the files of interrupted uploads from a folder after a week."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if _STAGED.fullmatch(entry.name) and entry.stat().st_mtime < time.time() - WEEK:
@@ -203,7 +203,7 @@ def _put_file(home: Home, request: Request, mine: str, progress: ProgressReport)
 
 
 def _put_tree(home: Home, request: Request, mine: str, progress: ProgressReport) -> Request:
-    """Unpack an archive and merge it with what is there."""
+    """Unpack an archive and merge it with the existing files."""
     target, into, new = _place(home, request), request["into"], f"{mine}.new"
     try:
         os.mkdir(new, 0o700)

@@ -1,4 +1,4 @@
-"""The system of a worker: facts about it, and steps that change it and can be taken back.
+"""The system of a worker: facts about it, and steps that change it and can be undone.
 
-An ordinary user runs this. Single commands go through sudo, and nothing of the agent runs as root.
+An ordinary user runs this code. Only single commands run as root, through sudo.
 """

@@ -1,4 +1,4 @@
-"""Files and folders, the user's and the system's: each change can be taken back to the byte."""
+"""Changes of the user's and the system's files, each of which can be undone exactly."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tpukit.agent.system.ledger import LedgerFile
 
 
 def content(path: str) -> bytes | None:
-    """Return what a file holds, None if there is none."""
+    """Return the content of a file, None if there is none."""
     with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
         return file.read()
     return None
@@ -39,7 +39,7 @@ def take_file(path: str) -> None:
 
 
 def put_folder(ledger: LedgerFile, path: str) -> None:
-    """Make a folder, and those that it lies in."""
+    """Make a folder and the folders above it."""
     if not os.path.isdir(path):
         put_folder(ledger, os.path.dirname(path))
         ledger.note("take_folder", path)
@@ -68,7 +68,7 @@ def put_link(ledger: LedgerFile, path: str, target: str) -> None:
 
 
 def take_link(path: str, target: str) -> None:
-    """Undo: remove a link, unless it is another one by now."""
+    """Undo: remove a link, unless it has changed since."""
     if is_link(path, target):
         run(*for_path(path, "rm", "-f", path))
 
@@ -82,9 +82,9 @@ def bring_back(kept: str, path: str) -> None:
 
 
 class Block:
-    """Lines of a step in a file of others, between two marks, at its end.
+    """The lines of a step at the end of a shared file, between two marks.
 
-    An editor may have indented the marks, or ended lines its own way.
+    An editor may have indented the marks, or changed the line ends.
     """
 
     def __init__(self, entry: str, path: str) -> None:
@@ -102,7 +102,7 @@ class Block:
         return [block.rstrip(b"\n") for block in blocks] == [self._block(line).rstrip(b"\n")]
 
     def put(self, ledger: LedgerFile, line: str) -> None:
-        """Put the block into the file, in place of the one that is there."""
+        """Write the block to the file, in place of an older one."""
         present, rest = content(self.path), self.rest()
         how: Sequence[str] = ["whole"]
         if present is None:
@@ -116,14 +116,14 @@ class Block:
         _replace(self.path, rest + self._block(line), "644" if present is None else "")
 
     def rest(self) -> bytes:
-        """Return what the file holds beside the block.
+        """Return the content of the file without the block.
 
-        Raises `StepRefused` if the second mark is gone: nobody knows where others' lines begin.
+        Raises `StepRefused` if the second mark is gone: then the end of the block is unknown.
         """
         present = content(self.path) or b""
         marks = "".join("b" if mark[1] else "e" for mark in self._marks.finditer(present))
         if re.search("bb|b$", marks):
-            fix = f"put it back behind what is tpukit's, or remove '{self._begin}' too"
+            fix = f"put it back after tpukit's lines, or remove '{self._begin}' too"
             raise StepRefused(f"the line '{self._end}' is gone from {self.path}", fix)
         return self._blocks.sub(b"", present)
 
@@ -132,8 +132,11 @@ class Block:
 
 
 def take_block(entry: str, path: str, how: str, size: str = "0") -> None:
-    """Undo: take a block out of a file that was `made` for it, or was `cut` at its size in bytes,
-    without the end of its last line, or `whole`."""
+    """Undo: remove a block from a file.
+
+    `how` describes the file before the block: "made" (it did not exist), "cut" (its last line had
+    no end, and `size` is its size in bytes), or "whole".
+    """
     if not os.path.exists(path):
         return
     rest = Block(entry, path).rest()

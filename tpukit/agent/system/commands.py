@@ -1,4 +1,4 @@
-"""Commands of this worker's system. Those that need root go through sudo, which may not ask."""
+"""Commands on this worker; those that need root run through sudo without a password."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 
 
 class StepRefused(Exception):
-    """A step cannot be: the message is the cause, `fix` is what helps."""
+    """A step cannot be applied; the message is the cause, and `fix` the remedy."""
 
     def __init__(self, cause: str, fix: str) -> None:
         super().__init__(cause)
@@ -22,7 +22,7 @@ def as_root(*words: str) -> tuple[str, ...]:
 
 
 def for_path(path: str, *words: str) -> tuple[str, ...]:
-    """Return a command with the rights that a file needs: the user's own in the home folder."""
+    """Return a command that runs as root unless the path is in the home folder."""
     home = os.path.expanduser("~")
     return words if path.startswith(f"{home}/") else as_root(*words)
 
@@ -45,7 +45,7 @@ def run(*words: str, given: bytes = b"") -> None:
 
 
 def output(*words: str, seconds: float | None = None) -> str:
-    """Return what a command prints, nothing if it fails, is absent, or takes too many seconds."""
+    """Return the output of a command; "" if it fails, is missing, or exceeds `seconds`."""
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         done = subprocess.run(
             words,

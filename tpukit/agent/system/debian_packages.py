@@ -1,4 +1,4 @@
-"""Packages of the worker's own sources: none that is there is upgraded or removed for others."""
+"""Installs packages from the worker's own sources, without changing installed packages."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from tpukit.agent.live_processes import Process
 from tpukit.agent.system.commands import StepRefused, as_root, output, succeeds
 from tpukit.agent.system.ledger import LedgerFile
 
-#: needrestart may restart nothing: it would end the TPU runtime.
+#: needrestart must not restart services: that would end the TPU runtime.
 _VARIABLES = (
     "DEBIAN_FRONTEND=noninteractive",
     "NEEDRESTART_MODE=l",
     "NEEDRESTART_SUSPEND=1",
     "LC_ALL=C",
 )
-#: apt waits ten minutes for the lock that unattended-upgrades or a person holds; none is broken.
+#: apt waits up to ten minutes for a lock of unattended-upgrades or a person; it breaks no lock.
 _OPTIONS = (
     *("-q", "-y", "-o", "DPkg::Lock::Timeout=600", "-o", "Dpkg::Use-Pty=0"),
     *("-o", "Dpkg::Options::=--force-confold", "-o", "APT::Install-Recommends=false"),
 )
-#: The lists have a lock of their own, for which apt does not wait.
+#: The package lists have another lock, for which apt does not wait.
 _TRIES, _PAUSE_SECONDS = 60, 10.0
 _FETCH_FIX = "give the worker a way out: an external address or Cloud NAT"
 _CHANGE = re.compile(r"^(?:Remv (\S+) .*|Inst (\S+) \[([^]]*)\] \(([^ )]*).*)$", re.MULTILINE)
 
 
 def is_installed(package: str) -> bool:
-    """Return True if a package is there, in its version if it is `NAME=VERSION`."""
+    """Return True if `NAME` or `NAME=VERSION` is installed."""
     name, _, version = package.partition("=")
     status = output("dpkg-query", "-W", "-f=${db:Status-Status} ${Version}", name)
     word, _, present = status.partition(" ")
@@ -42,12 +42,12 @@ def is_installed(package: str) -> bool:
 
 
 def is_known(package: str) -> bool:
-    """Return True if the lists of packages have one of this name."""
+    """Return True if the package lists have this name."""
     return succeeds("apt-cache", "show", package, quiet=True)
 
 
 def install_packages(ledger: LedgerFile, *names: str) -> None:
-    """Install packages; raise `StepRefused` if one that is there would be changed."""
+    """Install packages; raise `StepRefused` if this would change an installed package."""
     if not shutil.which("apt-get"):
         fix = "create the slice with a runtime version that is Ubuntu"
         raise StepRefused("the worker has no apt-get", fix)
@@ -64,7 +64,7 @@ def install_packages(ledger: LedgerFile, *names: str) -> None:
     new = re.findall(r"^Inst (\S+) ", plan, re.MULTILINE)
     if not new:
         return
-    # Fetched first: without a network nothing is half installed.
+    # Download first, so that a lost network leaves nothing half installed.
     fetch = ("install", "--no-upgrade", "--download-only")
     if not _apt(*fetch, *new):
         update_lists()
@@ -79,7 +79,7 @@ def install_packages(ledger: LedgerFile, *names: str) -> None:
 
 
 def take_packages(*names: str) -> None:
-    """Undo: remove packages; raise `StepRefused` if one that was installed later needs them."""
+    """Undo: remove packages; raise `StepRefused` if a package installed later needs them."""
     present = [name for name in names if succeeds("dpkg-query", "-W", name, quiet=True)]
     if not present:
         return
@@ -93,7 +93,7 @@ def take_packages(*names: str) -> None:
 
 
 def update_lists() -> None:
-    """Fetch the lists of packages; wait ten minutes for another program that does so.
+    """Fetch the package lists; wait up to ten minutes for another program that does so.
 
     Raises `StepRefused` if they cannot be fetched.
     """
@@ -111,7 +111,7 @@ def update_lists() -> None:
 
 
 def _changes(plan: str) -> str:
-    """Return what apt would do to packages that are there, in words."""
+    """Return the changes of installed packages that apt plans, as text."""
     return ", ".join(
         f"remove {change[1]}"
         if change[1]
@@ -121,7 +121,7 @@ def _changes(plan: str) -> str:
 
 
 def _refuse_changes(changes: str, names: Sequence[str]) -> None:
-    """Name the packages that need changes: nearly every worker has updates pending."""
+    """Raise `StepRefused`, naming the packages that need changes of installed ones."""
     because = [
         name for name in names if len(names) == 1 or _changes(_answer("-s", "install", name)[1])
     ]
@@ -157,7 +157,7 @@ def _command(words: Sequence[str]) -> Sequence[str]:
 
 
 def _tell_lock() -> None:
-    """Say who holds the lock that apt is about to wait for: with -q apt waits without a word."""
+    """Print the process that holds apt's lock, because apt -q waits without a message."""
     with contextlib.suppress(OSError, IndexError, ValueError):
         lock = f":{os.stat('/var/lib/dpkg/lock-frontend').st_ino}"
         with open("/proc/locks") as locks:

@@ -13,7 +13,7 @@ from tpukit.agent.system.commands import StepRefused, as_root, output, run, succ
 from tpukit.agent.system.step import MOUNTS, WorkerStep, owner, require_empty, user
 
 _LINKS = "/dev/disk/by-id/google-"
-#: Bytes at the start of a disk that have to be nothing but zeros: a signature may lie deep.
+#: The first bytes of an empty disk, which must all be zero; signatures can be far from the start.
 _START = 64 << 20
 _FILE_SYSTEMS = ("ext2", "ext3", "ext4", "xfs", "btrfs")
 _CACHES = ("huggingface", "uv", "pip")
@@ -54,7 +54,7 @@ class DiskStep(WorkerStep):
             if not disk.is_empty():
                 cause = f"the disk {disk.device} is no longer empty"
                 raise StepRefused(cause, "see what has come onto it")
-            # Not noted: what is on a disk then is yours.
+            # The ledger does not note this: an undo must not erase the user's data.
             options = "lazy_itable_init=0,lazy_journal_init=0,discard"
             run(*as_root("mkfs.ext4", "-q", "-m", "0", "-E", options, disk.device))
         self.enter(folder, disk.line(folder))
@@ -72,7 +72,7 @@ class DiskStep(WorkerStep):
         return self.value.rpartition(":")[2]
 
     def _disk(self) -> Disk:
-        """Return the disk that is asked for; raise `StepRefused` unless it is one."""
+        """Return the requested disk; raise `StepRefused` unless exactly one matches."""
         asked = self.value.rpartition(":")[0]
         link = os.path.realpath(f"{_LINKS}{asked}")
         disks = [
@@ -90,17 +90,17 @@ class DiskStep(WorkerStep):
         return Disk(disks[0])
 
     def _caches(self, disk: Disk) -> list[str]:
-        """Return the caches that are to be moved to the disk."""
+        """Return the caches to move to the disk."""
         if disk.is_read_only:
             return []
         return [cache for cache in _CACHES if not os.path.islink(self._places(cache)[0])]
 
     def _places(self, cache: str) -> tuple[str, str]:
-        """Return the path of a cache, and where it lies on the disk."""
+        """Return the path of a cache, and its path on the disk."""
         return f"{self.home.path}/.cache/{cache}", f"{self._folder}/cache/{user().pw_name}/{cache}"
 
     def _move(self, cache: str) -> None:
-        """Move a cache to the disk with what is in it; undo brings back what fits."""
+        """Move a cache and its contents to the disk; undo moves it back if it fits."""
         path, target = self._places(cache)
         above = os.path.dirname(target)
         run(*as_root("mkdir", "-p", above))
@@ -117,18 +117,18 @@ class DiskStep(WorkerStep):
 
 
 class Disk:
-    """A disk beside the one that the system is on."""
+    """A disk other than the system's."""
 
     def __init__(self, device: str) -> None:
         self.device = device
         self.is_read_only = output(*as_root("blockdev", "--getro", device)) == "1"
 
     def probe(self, key: str) -> str:
-        """Return what its file system says: TYPE or UUID."""
+        """Return the TYPE or the UUID of its file system."""
         return output(*as_root("blkid", "-p", "-o", "value", "-s", key, self.device))
 
     def is_empty(self) -> bool:
-        """Return True if nothing is on it: no signature that is known, and zeros at the start."""
+        """Return True if the disk is empty: no known signature, and zeros at the start."""
         return (
             not succeeds(*as_root("blkid", "-p", self.device), quiet=True)
             and not output(*as_root("wipefs", "-n", "-p", self.device))
@@ -137,11 +137,11 @@ class Disk:
 
     @property
     def options(self) -> str:
-        """The options that it is mounted with."""
+        """The options for mounting it."""
         return "ro,noload,nofail" if self.is_read_only else "discard,nofail"
 
     def line(self, folder: str) -> str:
-        """Return the line that mounts it."""
+        """Return the line of /etc/fstab that mounts it."""
         return f"UUID={self.probe('UUID')} {folder} {self.probe('TYPE')} {self.options} 0 2"
 
     def is_mounted(self, folder: str) -> bool:
@@ -150,7 +150,7 @@ class Disk:
 
 
 def cache_back(path: str, on_disk: str) -> None:
-    """Undo: bring a cache back from the disk; raise `StepRefused` if it does not fit."""
+    """Undo: move a cache back from the disk; raise `StepRefused` if it does not fit."""
     if os.path.exists(path) or not os.path.isdir(on_disk):
         return
     new = f"{path}.tpukit-new"
@@ -167,7 +167,7 @@ def _disks() -> list[str]:
     for link in glob.glob(f"{_LINKS}*"):
         device = os.path.realpath(link)
         is_disk = not re.search("-part[0-9]", link) and stat.S_ISBLK(os.stat(device).st_mode)
-        # The disk of a partition begins its name: sda1 is of sda, nvme0n1p1 of nvme0n1.
+        # A partition's name starts with its disk's name: sda1 with sda, nvme0n1p1 with nvme0n1.
         if is_disk and not system.startswith(device):
             disks.add(device)
     return sorted(disks)

@@ -1,4 +1,4 @@
-"""A repository of settings, linked into the home folder."""
+"""The step `dotfiles`: a repository of settings, linked into the home folder."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class DotfilesStep(WorkerStep):
 
 
 def clone(step: WorkerStep, address: str, folder: str, refused: StepRefused, *options: str) -> None:
-    """Clone a repository to a folder, all or nothing; raise `refused` if that fails."""
+    """Clone a repository to a folder, completely or not at all; raise `refused` if it fails."""
     new = f"{step.home.folder}/{os.path.basename(folder)}.{os.getpid()}"
     silent = ("env", "GIT_TERMINAL_PROMPT=0", "GIT_SSH_COMMAND=ssh -o BatchMode=yes")
     if not succeeds(*silent, "git", "clone", "-q", *options, address, new):

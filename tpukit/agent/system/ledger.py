@@ -1,4 +1,4 @@
-"""The ledger of a step: each change is noted before it is made, with the words that undo it."""
+"""The ledger of a step: it notes how to undo each change, before the change is made."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _UNDO = "undo\t"
 
 
 class LedgerFile:
-    """A file with lines of a key, a tab and a text. The words of an undo are quoted for a shell."""
+    """A file with lines of a key, a tab and a text; words of an undo are quoted for a shell."""
 
     def __init__(self, home: Home, step: Request) -> None:
         self.folder = ledgers_folder(home)
@@ -25,12 +25,12 @@ class LedgerFile:
         self._step = step
 
     def has(self, *words: str) -> bool:
-        """Return True if an undo is noted that begins with these words."""
+        """Return True if the ledger has an undo that begins with these words."""
         noted = (shlex.split(line[len(_UNDO) :]) for line in self._undos())
         return any(tuple(undo[: len(words)]) == words for undo in noted)
 
     def note(self, *words: str) -> None:
-        """Note what takes back the change that comes next; raise `StepRefused` for an odd name."""
+        """Note the undo of the next change; raise `StepRefused` if a word has a line break."""
         if self.has(*words):
             return
         if any("\n" in word for word in words):
@@ -47,7 +47,7 @@ class LedgerFile:
             raise
 
     def take_back(self, undo: Callable[..., None]) -> None:
-        """Undo everything, the last first. What is undone is struck out: this may be repeated."""
+        """Undo all changes, the last first; remove each from the ledger, so it may be repeated."""
         lines = self._lines()
         while lines and lines[-1].startswith(_UNDO):
             text = lines.pop()[len(_UNDO) :]
@@ -63,7 +63,7 @@ class LedgerFile:
 
     def _first_lines(self) -> list[str]:
         os.makedirs(self.folder, 0o700, exist_ok=True)
-        # Past the newest: steps are undone the last first.
+        # One more than the newest, because the newest step is undone first.
         number = 1 + max([ledger["number"] for ledger in ledgers(self.folder)], default=0)
         step, at = self._step, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         first = f"word\t{step['word']}\nvalue\t{step['value']}\nnumber\t{number}\n"
@@ -83,14 +83,14 @@ def ledgers_folder(home: Home) -> str:
 
 
 def ledgers(folder: str) -> list[dict[str, Any]]:
-    """Return what every ledger says."""
-    found = []
+    """Return the content of every ledger."""
+    result = []
     for path in filter(os.path.isfile, glob.glob(f"{glob.escape(folder)}/*")):
         with open(path, errors="replace") as file:
             rows = [line.rstrip("\n").partition("\t")[::2] for line in file]
-        said = dict(rows)  # of a ledger that found no room on the disk a part is missing
+        said = dict(rows)  # fields can be missing if the disk was full
         number, undo = said.get("number", ""), [text for key, text in rows if key == "undo"]
         ledger: dict[str, Any] = {key: said.get(key, "") for key in ("by", "at", "value")}
         ledger.update(step=said.get("word", ""), number=int(number or 0), undo=undo)
-        found.append(ledger)
-    return found
+        result.append(ledger)
+    return result

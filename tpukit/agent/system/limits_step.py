@@ -62,22 +62,21 @@ class LimitsStep(WorkerStep):
 
 
 def give_device(path: str, mode: str, owner: str) -> None:
-    """Undo: give a device its mode and its owner."""
+    """Undo: restore the mode and the owner of a device."""
     if os.path.exists(path):
         run(*as_root("chmod", mode, path))
         run(*as_root("chown", owner, path))
 
 
 def set_pages(pages: str) -> None:
-    """Undo, too: set when transparent huge pages are used."""
+    """Set the use of transparent huge pages; the undo calls this too."""
     run(*as_root("tee", _PAGES), given=pages.encode())
 
 
 def _closed_chips() -> list[str]:
     """Return the chips behind vfio-pci that not every user may open.
 
-    A mode is only ever widened: an image may open them to everybody itself, and Google's runtime,
-    uid 2000, has to open them too.
+    Modes are only widened, because Google's runtime, uid 2000, must open the chips too.
     """
     closed = []
     for chip in sorted(glob.glob("/dev/vfio/[0-9]*")):
@@ -88,7 +87,7 @@ def _closed_chips() -> list[str]:
 
 
 def _pages() -> str:
-    """Return when transparent huge pages are used, of `always [madvise] never`."""
+    """Return the mode of transparent huge pages: `madvise` for `always [madvise] never`."""
     text = (content(_PAGES) or b"").decode().strip()
     chosen = re.search(r"\[(.*)\]", text)
     return chosen[1] if chosen else text

@@ -1,4 +1,4 @@
-"""A folder that others may mount."""
+"""The step `nfs-server`: shares a folder with other workers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class NfsServerStep(WorkerStep):
         if not os.path.isdir(folder):
             put_folder(self.ledger, folder)
             run(*as_root("chown", owner(), folder))
-        # Taken back the other way round: first the line goes, then the server is told.
+        # The undo runs in reverse order: first it removes the line, then it calls `export_again`.
         self.ledger.note("export_again")
         self.block(_TABLE).put(self.ledger, self._line())
         if not _export():
@@ -51,5 +51,5 @@ def _export() -> bool:
 
 
 def export_again() -> None:
-    """Undo: have the NFS server read its table anew."""
+    """Undo: make the NFS server read its table again."""
     run(*as_root("exportfs", "-ra"))

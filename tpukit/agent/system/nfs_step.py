@@ -1,4 +1,4 @@
-"""A folder that another worker shares."""
+"""The step `nfs`: mounts a folder that another worker shares."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tpukit.agent.system.commands import StepRefused, output
 from tpukit.agent.system.debian_packages import install_packages
 from tpukit.agent.system.step import MOUNTS, WorkerStep, is_mounted, require_empty
 
-#: `hard`: a program waits for a server that is away for a while, and loses nothing.
+#: With `hard`, programs wait while the server is away, and lose no data.
 _OPTIONS = "hard,_netdev,nofail"
 
 
@@ -49,5 +49,5 @@ class NfsStep(WorkerStep):
 
 
 def has_program(name: str) -> bool:
-    """Return True if a program is there, also one for root."""
+    """Return True if a program is installed, also in the folders for root."""
     return bool(shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"))

@@ -1,4 +1,4 @@
-"""What recipes go by: this worker's Pythons, its uv, and the environments of recipes."""
+"""The facts for recipes: this worker's Pythons, its uv, and the environments of recipes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tpukit.agent.chips import KERNEL_LOG, size
 from tpukit.agent.main import Home, Request, say
 from tpukit.agent.system.commands import output
 
-#: The steps of recipes, as the names of their jobs have them.
+#: The steps of recipes, by their names in job ids.
 ENVIRONMENT_STEPS = ("uv", "python", "venv", "packages", "requirements", "verify")
-#: Seconds for a program that may hang, such as one on a network disk that is gone.
+#: Seconds for a program that may hang, such as one on a lost network disk.
 _SECONDS = 10
 _NAMES = (*(f"python3.{minor}" for minor in (14, 13, 12, 11, 10)), "python3")
-#: What it imports is nearly all that a look at a worker costs.
+#: Its imports take most of the time for reading facts, so it imports little.
 _PROBE = """
 import sys
 from importlib.util import find_spec
@@ -30,7 +30,7 @@ _VERSION = "import sys; print(sys.version.split()[0])"
 
 
 def look_at_environments(home: Home, ended_jobs: Sequence[str]) -> dict[str, Any]:
-    """Return what is true of them, and of the host."""
+    """Return the facts about the host, its Pythons and its environments."""
     return {
         "host": _host(home),
         "pythons": list(_pythons(home)),
@@ -41,9 +41,9 @@ def look_at_environments(home: Home, ended_jobs: Sequence[str]) -> dict[str, Any
 
 
 def remove_environments(home: Home, request: Request) -> None:
-    """Remove the environments of these `names`, or all if it is null; answer which were removed.
+    """Remove the environments `names`, or all if it is null; answer the removed names.
 
-    With the last one goes everything that was there for them.
+    With the last one, also remove uv, its Pythons, and the caches made for tpukit.
     """
     folder, removed = f"{home.folder}/venvs", []
     present = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
@@ -62,7 +62,7 @@ def _remove_tools(home: Home) -> None:
     caches = f"{home.path}/.cache"
     for cache in ("uv", "pip"):
         mark, path = f"{home.folder}/made-{cache}-cache", f"{caches}/{cache}"
-        if os.path.exists(mark):  # it was made for us alone, as install_uv.sh has seen
+        if os.path.exists(mark):  # install_uv.sh writes the mark if the cache did not exist before
             if not os.path.islink(path):
                 shutil.rmtree(path, ignore_errors=True)
             os.unlink(mark)
@@ -97,13 +97,13 @@ def _host(home: Home) -> dict[str, Any]:
 
 
 def _pythons(home: Home) -> Iterator[dict[str, Any]]:
-    """Yield every Python that runs: a pyenv shim is there for one that is not, too."""
+    """Yield every Python that runs; a pyenv shim can exist for a missing one."""
     programs = glob.glob(f"{home.folder}/pythons/*/bin/python3")
     files = set()
     for folder in filter(os.path.isabs, os.environ.get("PATH", "").split(":")):
         for name in _NAMES:
             program = os.path.join(os.path.realpath(folder), name)
-            # of several names of one file in one folder (/bin is /usr/bin) the first
+            # Of several names for one file in one folder (/bin is /usr/bin), take the first.
             file = (os.path.dirname(program), os.path.realpath(program))
             if os.access(program, os.X_OK) and file not in files:
                 files.add(file)
@@ -116,7 +116,7 @@ def _pythons(home: Home) -> Iterator[dict[str, Any]]:
 
 
 def _uvs(home: Home) -> Iterator[str]:
-    """Yield each version that lies in its own folder: one that is being installed does not yet."""
+    """Yield each installed version; one that is being installed is not yet in its folder."""
     for program in glob.glob(f"{home.folder}/uv-*/bin/uv"):
         version = "".join(output(program, "--version", seconds=_SECONDS).split()[1:2])
         if program == f"{home.folder}/uv-{version}/bin/uv":
@@ -124,7 +124,7 @@ def _uvs(home: Home) -> Iterator[str]:
 
 
 def _venvs(home: Home) -> Iterator[dict[str, Any]]:
-    """Yield every environment that runs, with the marks that steps have left in it."""
+    """Yield every environment whose Python runs, with the marks of steps in it."""
     for venv in sorted(glob.glob(f"{home.folder}/venvs/*")):
         version = output(f"{venv}/bin/python", "-I", "-S", "-c", _VERSION, seconds=_SECONDS)
         if version:
@@ -143,7 +143,7 @@ def _venvs(home: Home) -> Iterator[dict[str, Any]]:
 
 
 def _packages(site: str) -> Iterator[tuple[str, str]]:
-    """Yield the names and versions of packages; one that is half installed has none."""
+    """Yield the names and versions of packages; skip half-installed ones."""
     for folder in glob.glob(f"{glob.escape(site)}/*.dist-info"):
         head = _beginning(f"{folder}/METADATA", 4096).partition("\n\n")[0]
         fields = {key: text for key, _, text in map(_field, reversed(head.split("\n")))}
@@ -157,11 +157,11 @@ def _field(line: str) -> tuple[str, str, str]:
 
 
 def _editable(home: Home, venv: str) -> str:
-    """Return the folder of a project that is installed, if it says now what it said then."""
+    """Return the folder of the installed project, or "" if its project files have changed since."""
     then, _, folder = _beginning(f"{venv}/tpukit-editable", 5000).partition(" ")
     if not then:
         return ""
-    import hashlib  # it loads OpenSSL, which costs more than all else here
+    import hashlib  # slow, because it loads OpenSSL
 
     now = hashlib.sha256()
     for name in ("pyproject.toml", "setup.py", "uv.lock"):

@@ -1,4 +1,4 @@
-"""zsh with oh-my-zsh, byobu, mosh, fastfetch."""
+"""The step `shell`: zsh with oh-my-zsh, byobu, mosh and fastfetch."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class ShellStep(WorkerStep):
 
 
 def set_login_shell(shell: str) -> None:
-    """Undo, too: set the user's login shell."""
+    """Set the user's login shell; the undo calls this too."""
     run(*as_root("usermod", "--shell", shell, user().pw_name))
 
 
@@ -79,6 +79,6 @@ def _login_shell() -> str:
 
 
 def _is_local() -> bool:
-    """Return True if a file here has the account: OS Login keeps the shell of its own elsewhere."""
+    """Return True if /etc/passwd has the account; OS Login stores the login shell elsewhere."""
     names = [line.partition(b":")[0] for line in (content("/etc/passwd") or b"").splitlines()]
     return user().pw_name.encode() in names

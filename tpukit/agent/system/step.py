@@ -1,4 +1,4 @@
-"""A step: something that should be so on this worker."""
+"""The base class of system steps on this worker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tpukit.agent.system.ledger import LedgerFile
 
 
 class WorkerStep:
-    """One step; a look fills `needed` with what its change would do, and `notes`."""
+    """One step; `_look` fills `needed` with the necessary changes, and `notes`."""
 
     def __init__(self, home: Home, request: Request) -> None:
         self.home = home
@@ -23,9 +23,9 @@ class WorkerStep:
         self.notes: list[str] = []
 
     def fact(self, root: bool) -> dict[str, Any]:
-        """Return what its change would do, and what stands in its way; this changes nothing.
+        """Return the necessary changes, and the reason if they are impossible; change nothing.
 
-        `root` is true if its change needs the rights of root.
+        `root` is True if the changes need root.
         """
         refused, fix = "", ""
         try:
@@ -37,7 +37,7 @@ class WorkerStep:
         return {"needed": self.needed, "refused": refused, "fix": fix, "notes": self.notes}
 
     def take(self) -> None:
-        """Change what is needed, which may be repeated; raise `StepRefused` if it cannot be."""
+        """Make the necessary changes; safe to repeat. Raises `StepRefused` if it is impossible."""
         self._change()
 
     def _look(self) -> None:
@@ -47,21 +47,21 @@ class WorkerStep:
         raise NotImplementedError
 
     def block(self, path: str) -> Block:
-        """Return the step's lines in a file of others."""
+        """Return the step's block in a shared file."""
         return Block(self.ledger.entry, path)
 
     def enter(self, folder: str, line: str) -> None:
-        """Make a folder, and have something mounted there after a restart, as the line says."""
+        """Make a folder, and add the line to /etc/fstab that mounts it after a restart."""
         put_folder(self.ledger, folder)
         self.block(MOUNTS).put(self.ledger, line)
 
     def mounts(self, folder: str, *command: str) -> bool:
-        """Mount something at a folder by a command of root's; return True if that succeeds."""
+        """Mount a folder by a command as root; return True if it succeeds."""
         self.ledger.note("unmount", folder)
         return succeeds(*as_root(*command))
 
 
-#: The table of what is mounted after a restart.
+#: The table of mounts after a restart.
 MOUNTS = "/etc/fstab"
 
 
@@ -78,7 +78,7 @@ def require_empty(folder: str) -> None:
 
 
 def unmount(folder: str) -> None:
-    """Undo: unmount what is mounted at a folder; raise `StepRefused` if it is in use."""
+    """Undo: unmount a folder; raise `StepRefused` if it is in use."""
     if is_mounted(folder) and not succeeds(*as_root("umount", folder)):
         raise StepRefused(f"{folder} is in use", f"end what uses it: sudo fuser -vm {folder}")
 
@@ -94,7 +94,7 @@ def owner() -> str:
 
 
 def _require_root() -> None:
-    # If a worker is emulated without namespaces of its own, its /etc is the machine's beneath.
+    # A worker emulated without namespaces shares /etc with the emulator's machine.
     emulated = "TPUKIT_EMULATED_DEVICES" in os.environ
     if emulated and not os.path.isdir("/opt/emulated-worker"):
         cause = "this emulated worker shares /etc with the machine that runs it"

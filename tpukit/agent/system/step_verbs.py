@@ -1,4 +1,4 @@
-"""Facts about this worker, and the change and the undo of each step."""
+"""Reads the facts about this worker, applies steps, and undoes them."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ _REFUSED = 3
 
 
 def read_facts(home: Home, request: Request) -> None:
-    """Answer what is true on this worker, and change nothing.
+    """Answer the facts about this worker; change nothing.
 
-    `system` has what each of the `steps` needs, what the ledgers say, and the jobs of provisioning;
-    `environments` is what recipes go by, if that is asked for.
+    `system` has the needs of each of the `steps`, the ledgers, and the jobs of provisioning.
+    `environments` has the facts for recipes, if requested.
     """
-    # The jobs come first: what one does that ends from here on is joined, not done again.
+    # Read the jobs first: then a job that ends meanwhile is joined, and not run again.
     jobs = sorted(filter(os.path.isdir, glob.glob(f"{home.folder}/jobs/provision-*")))
     ended = [os.path.basename(job) for job in jobs if os.path.exists(f"{job}/status")]
     system = {
@@ -72,19 +72,19 @@ def read_facts(home: Home, request: Request) -> None:
 
 
 def change_step(home: Home, request: Request) -> None:
-    """Make true what the step says."""
+    """Apply a step."""
     with refusals_said():
         _step(home, request).take()
 
 
 def undo_step(home: Home, request: Request) -> None:
-    """Take back what the ledger of the step has, if there is one."""
+    """Undo the changes in the ledger of the step, if there is one."""
     with refusals_said():
         LedgerFile(home, request).take_back(_undo)
 
 
 def sweep_steps(home: Home, request: Request) -> None:
-    """Remove the jobs of steps that are undone, and the folders that are empty then."""
+    """Remove the jobs of undone steps, and empty folders."""
     folder = ledgers_folder(home)
     for status in glob.glob(f"{home.folder}/jobs/provision-*/status"):
         job = os.path.dirname(status)
@@ -113,7 +113,7 @@ def _undo(word: str, *words: str) -> None:
 
 @contextlib.contextmanager
 def refusals_said() -> Iterator[None]:
-    """Answer what is refused in the block, and end this program then."""
+    """Answer a refusal in the block, and exit with a status for it."""
     try:
         yield
     except StepRefused as refusal:
