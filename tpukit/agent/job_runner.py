@@ -100,5 +100,5 @@ def goes_down() -> bool:
     systemd reports this before it ends any process: systemctl(1), is-system-running. Without an
     answer of systemd, return False.
     """
-    answer = os.popen("timeout 5 systemctl is-system-running 2>/dev/null")
+    answer = os.popen("timeout 20 systemctl is-system-running 2>/dev/null")
     return answer.read().strip() == "stopping"

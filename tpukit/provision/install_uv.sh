@@ -29,7 +29,7 @@ fi
 echo "$4" >"$partial/uv.txt"
 # Some images log in as root, of which pip warns; an option would stop a pip older than 22.1.
 PIP_ROOT_USER_ACTION=ignore "$python" -I -m pip install --quiet --no-input \
-    --disable-pip-version-check --only-binary=:all: --require-hashes --target "$partial/uv" \
-    --requirement "$partial/uv.txt" || exit
+    --disable-pip-version-check --only-binary=:all: --require-hashes --no-deps --no-compile \
+    --target "$partial/uv" --requirement "$partial/uv.txt" || exit
 # Unlike mv, it fails where another one's is there.
 "$1" -I -c 'import os, sys; os.rename(*sys.argv[1:])' "$partial/uv" "$folder" 2>/dev/null || works
