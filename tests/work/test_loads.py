@@ -98,7 +98,7 @@ def test_an_odd_answer_is_an_error_of_that_worker_alone(tmp_path: Path) -> None:
         good, bad = watch.sample()
     assert good.value
     assert bad.error
-    assert bad.error.what == "local worker 1 gave an answer that makes no sense"
+    assert bad.error.what == "local worker 1 gave an invalid answer"
     assert "busy" in bad.error.reason
 
 

@@ -1,7 +1,7 @@
-"""tpukit's agent: the program on a worker that does what a line of shell cannot.
+"""The client of tpukit's agent, which works on a worker if a line of shell is not enough.
 
-It is one archive of `tpukit/agent`. A worker gets it once, and keeps it in a file named by its
-digest.
+The agent is one archive of `tpukit/agent`. A worker gets it once, and keeps it in a file named by
+its digest.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 Model = TypeVar("Model", bound="BaseModel")
-#: Who the agent runs as: the user; root if sudo asks for no password; or root in any case.
+#: The user of the agent: the login's, root if sudo needs no password, or always root.
 Root = Literal["no", "if possible", "yes"]
 #: The statuses of a worker that has no python3, and of one that does not have the archive.
 _NO_PYTHON, _ABSENT = 127, 69
-#: What an answer begins with, and an answer.
+#: The beginning of an answer, and the pattern of a whole one.
 ANSWERS = b"tpukit-agent "
 _ANSWER = re.compile(rb"^tpukit-agent (\{.*\})$", re.MULTILINE)
 #: Archives that nobody has sent for so many days are removed with the next one that is sent.
@@ -84,7 +84,7 @@ main()
 
 
 class AgentAnswer:
-    """What the agent answered. A field that is missing or of another type raises `TpukitError`."""
+    """An answer of the agent. Reading a missing or mistyped field raises `TpukitError`."""
 
     def __init__(self, label: str, fields: Mapping[str, Any]) -> None:
         self._label, self._fields = label, fields
@@ -126,15 +126,15 @@ class AgentAnswer:
         return [AgentAnswer(self._label, value) for value in values]
 
     def model(self, kind: type[Model]) -> Model:
-        """Return the whole answer as a model; raise `TpukitError` if it breaks its rules."""
+        """Return the whole answer as a model; raise `TpukitError` if it is invalid."""
         try:
             return kind.model_validate(self._fields)
         except ValueError as error:
-            what = f"{self._label} gave an answer that makes no sense"
+            what = f"{self._label} gave an invalid answer"
             raise TpukitError(what, reason=one_line(str(error))[:200]) from error
 
     def has(self, name: str) -> bool:
-        """Return True if the field is there and not null."""
+        """Return True if the field exists and is not null."""
         return self._fields.get(name) is not None
 
     def _get(self, name: str, kind: type[Value]) -> Value:
@@ -180,9 +180,9 @@ def start_line(verb: str, root: Root = "no", in_memory: bool = False) -> str:
 
 
 def job_command(verb: str, request: Mapping[str, Any], python: str) -> str:
-    """Return the command of a job for which the agent, which is there, does something.
+    """Return the shell command of a job that makes a request to the agent on the worker.
 
-    The interpreter `python` is a shell word. The line is for any shell, and listings show it.
+    The interpreter `python` is a shell word. The request is visible in listings of jobs.
     """
     given, archive = quote([json.dumps(request)]), shell_word(f"{ROOT}/agent/{archive_name()}")
     return f"echo {given} | {python} -I -S {archive} {shell_word(ROOT)} /tmp 0 {verb}"
@@ -259,12 +259,12 @@ def answer(label: str, done: Completed, failure: str) -> AgentAnswer:
 
 
 def answers_in(label: str, output: bytes) -> list[AgentAnswer]:
-    """Return all answers in the output of a verb so far; raise as `parsed` does."""
+    """Return all answers in the output of a verb so far; raise the errors of `parsed`."""
     return [parsed(label, text) for text in _ANSWER.findall(output)]
 
 
 def parsed(label: str, text: bytes) -> AgentAnswer:
-    """Return an answer as JSON text holds it; raise `TpukitError` if it holds none."""
+    """Return the answer in a JSON text; raise `TpukitError` if the text is invalid."""
     try:
         fields = json.loads(text)
     except (ValueError, RecursionError):

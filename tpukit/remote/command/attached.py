@@ -143,7 +143,7 @@ class AttachedRun:
                 self.stop()
 
     def stop(self) -> None:
-        """Start the command on no more workers, and end it on those where it runs."""
+        """End the command on every worker, and start it on no other."""
         with self._lock:
             self._stopped = True
             running = [begun for begun in self._begun if begun.state]
@@ -173,7 +173,7 @@ class AttachedRun:
 
     @property
     def end_line(self) -> Fix | None:
-        """The command line that ends the command where it may still run; None if nowhere."""
+        """The command line to end the command on workers that may still run it; None if none."""
         left = [begun.worker for begun in self._begun if begun.state]
         return kill_line(left, self.run_id) if left else None
 
