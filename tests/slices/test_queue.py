@@ -183,7 +183,7 @@ def test_a_wait_that_ends_leaves_the_request_and_what_it_yields_later(
         wait(cloud, found)
     assert "no capacity yet, which can last for days" in caught.value.why
     assert str(caught.value.fix) == f"tpukit queue wait pair --zone {ZONE}"
-    assert "bills until it is deleted" in caught.value.exists[0]
+    assert "its slices bill until they are deleted" in caught.value.exists[0]
     clock.sleep(7200.0)
     assert len(cloud.tpu.list("-").slices) == 2  # shown by `list`, with its request
     assert {each.queued_resource for each in cloud.tpu.list("-").slices} == {"pair"}
