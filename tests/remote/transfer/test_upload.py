@@ -116,7 +116,8 @@ def test_a_lost_connection_is_made_again_and_goes_on_where_it_stopped(
     assert send(one, payload, placement, counter) == ["sent"]
     assert (one.home(0) / "copy").read_bytes() == noise.read_bytes()
     assert one.taken(0) == 2
-    assert SIZE <= counter.moved < 2 * SIZE
+    # A packet that arrived at the moment of the loss may not be counted.
+    assert SIZE - (1 << 15) <= counter.moved < 2 * SIZE
 
 
 def test_what_an_earlier_process_sent_is_not_sent_again(one: Fleet, noise: Path) -> None:
