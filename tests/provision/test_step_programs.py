@@ -41,7 +41,10 @@ case "$*" in
     *"-s install new"*) echo "Inst new (1)" ;;
     *"-s install upgrades"*) printf 'Inst libc [1] (2 x)\nInst upgrades (1)\n' ;;
     *"-s install removes"*) printf 'Remv tool [1]\nInst removes (1)\n' ;;
-    *"-s purge"*) printf 'Purg tool [1]\nPurg user-made [1]\n' ;;
+    *"-s purge tool"*) printf 'Purg tool [1]\nPurg user-made [1]\n' ;;
+    *"-s install half"*) echo "Inst half (1)" ;;
+    *"-s purge half"*) echo "Purg half [1]" ;;
+    *" half") echo "E: dpkg was interrupted, you must manually run ..."; exit 100 ;;
     *) echo "apt $*" ;;
 esac
 """
@@ -258,6 +261,10 @@ def test_packages_come_and_go_alone(tmp_path: Path) -> None:
     fetched, installed = (line for line in done.stdout.splitlines() if "--no-upgrade" in line)
     assert ("--download-only" in fetched, "--download-only" in installed) == (True, False)
     assert "take_packages new" in (tmp_path / ".tpukit/ledger/shell").read_text()
+    for line in ("install_packages(ledger, 'half')", "take_packages('half')"):
+        done = step(tmp_path, line)
+        assert done.returncode == 3
+        assert "sudo dpkg --configure -a" in done.stdout
     done = step(tmp_path, "take_packages('tool')")
     assert "user-made, which was installed later, needs one of tool" in done.stdout
     assert " purge tool" not in done.stdout

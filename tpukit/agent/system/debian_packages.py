@@ -140,9 +140,18 @@ def _first(text: str, beginning: str) -> str:
 
 
 def _apt(*words: str) -> bool:
+    """Run apt and pass its output on; raise `StepRefused` if dpkg was interrupted earlier."""
     _tell_lock()
-    null = subprocess.DEVNULL
-    return subprocess.run(_command(words), stdin=null, check=False).returncode == 0
+    interrupted = False
+    null, pipe, both = subprocess.DEVNULL, subprocess.PIPE, subprocess.STDOUT
+    with subprocess.Popen(_command(words), stdin=null, stdout=pipe, stderr=both) as apt:
+        for line in apt.stdout or ():
+            print(line.decode(errors="replace"), end="", flush=True)
+            interrupted = interrupted or b"dpkg was interrupted" in line
+    if interrupted:
+        fix = "run sudo dpkg --configure -a on the worker, then type this again"
+        raise StepRefused("an installation of packages was interrupted on the worker", fix)
+    return apt.returncode == 0
 
 
 def _answer(*words: str) -> tuple[bool, str]:
