@@ -120,7 +120,7 @@ def test_the_data_disks_that_stay_are_named(prompt_cloud: Cloud) -> None:
 def test_a_signal_names_all_that_is_left(
     prompt_cloud: Cloud, four: list[Slice], queued: bool
 ) -> None:
-    """It comes to the main thread, once one of the four is gone and another is refused."""
+    """It comes once three of the four are gone; the last of them may still be in the list."""
     due: Sequence[Slice | QueuedResource] = four
     if queued:
         for name in NAMES:
@@ -128,11 +128,12 @@ def test_a_signal_names_all_that_is_left(
         due = prompt_cloud.tpu.list_queued("-").requests
     method = "queuedResources.delete" if queued else "nodes.delete"
     prompt_cloud.fault(method=method, name=due[0].name, status="ABORTED", probability=1.0)
-    others = threading.Semaphore(2)
+    others, last = threading.Semaphore(2), list[str]()
 
     def states(name: str) -> OnState:
         def hear(state: str) -> None:
             if state == "deleted" and not others.acquire(blocking=False):
+                last.append(name)
                 signal.raise_signal(signal.SIGINT)
 
         return hear
@@ -140,9 +141,9 @@ def test_a_signal_names_all_that_is_left(
     with pytest.raises(Interrupted) as caught:
         delete_all(prompt_cloud, due, seconds=60.0, on_state=states)
     left = [line.partition(" in ")[0].split()[-1] for line in caught.value.exists]
-    assert left == [due[0].name]
-    ended = "queue delete qa" if queued else f"delete a --zone {ZONE}"
-    assert str(caught.value.fix) == f"tpukit {ended}"
+    assert [name for name in left if name not in last] == [due[0].name]
+    ended = "queue delete qa" if queued else "delete a "
+    assert str(caught.value.fix).startswith(f"tpukit {ended}")
 
 
 def test_what_is_missing_is_not_found_only_where_nothing_is_worse() -> None:

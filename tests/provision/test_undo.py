@@ -25,13 +25,13 @@ def worker(tmp_path: Path) -> LocalWorker:
 
 def test_changes_are_undone_from_the_last_to_the_first(worker: LocalWorker) -> None:
     """A later step may stand on an earlier one: each folder lies in the one before."""
-    place = worker.home.parent
+    place = worker.home
     for name in ("limits", "apt", "shell"):  # no order of the alphabet
         place /= name
         assert step(worker.home, f"put_folder(ledger, {str(place)!r})", name).returncode == 0
     (report,) = undo_all([worker.remote()], [], deadline=seconds(120))
     assert (report.undone, report.error) == (("shell", "apt", "limits"), "")
-    assert not (worker.home.parent / "limits").exists()
+    assert not (worker.home / "limits").exists()
 
 
 def test_an_undo_that_fails_leaves_the_changes_before_it(worker: LocalWorker) -> None:
@@ -47,7 +47,7 @@ def test_an_undo_that_fails_leaves_the_changes_before_it(worker: LocalWorker) ->
 
 def test_what_a_job_brought_while_undo_waited_for_it_is_undone_too(worker: LocalWorker) -> None:
     """The client that began the job is gone: the worker's facts change until the job ends."""
-    go_on, brought = worker.home.parent / "go-on", worker.home.parent / "brought"
+    go_on, brought = worker.home.parent / "go-on", worker.home / "brought"
     change = quote([sys.executable, "-c", f"{PROGRAM}    put_folder(ledger, {str(brought)!r})\n"])
     waits = f"until [ -e {go_on} ]; do sleep 0.02; done\n{change} shell"
     job = DetachedJob(worker.remote().connect, "provision-shell-0123456789ab-0", seconds(120))

@@ -253,7 +253,7 @@ class Cleanup:
     ) -> Sequence[tuple[FirewallProvider, FirewallRule]]:
         """Return pairs of a firewall and one of its rules whose slice is gone.
 
-        `names` limit the slices; None means all. If reading fails, warn and return none.
+        `names` limit the slices; None means all. A `TpukitError` becomes a warning, with no rules.
         """
         try:
             there = [] if names == [] else self._rules()
