@@ -56,8 +56,8 @@ def data_set(batch: int) -> tf.data.Dataset:
     """Return rows and which of their first features is the largest, the same shape each time."""
     rows = tf.random.stateless_normal((ROWS, WIDTH), seed=(0, 1))
     labels = tf.argmax(rows[:, :CLASSES], axis=1)
-    found = tf.data.Dataset.from_tensor_slices((rows, labels)).cache().shuffle(ROWS, seed=0)
-    return found.batch(batch, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
+    shuffle = tf.data.Dataset.from_tensor_slices((rows, labels)).cache().shuffle(ROWS, seed=0)
+    return shuffle.batch(batch, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
 
 
 def fit(strategy, model, optimizer, data, epochs) -> None:

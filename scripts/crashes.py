@@ -256,7 +256,9 @@ def one_round(
     for subject in subjects:
         subject.begin()
     stopping = threading.Event()
-    writers = [threading.Thread(target=each.write_until, args=(stopping,)) for each in subjects]
+    writers = [
+        threading.Thread(target=subject.write_until, args=(stopping,)) for subject in subjects
+    ]
     for writer in writers:
         writer.start()
     with full(disk) if disk else contextlib.nullcontext():

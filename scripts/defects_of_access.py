@@ -103,8 +103,8 @@ def spot(comparison: Comparison) -> None:
     def with_gcloud() -> Did:
         queue: dict[str, Any] = {"group": "queued-resources", "track": ("alpha",)}
         comparison.any_gcloud("create", "spot-gcloud", "--node-id=spot-1", *_V3, "--spot", **queue)
-        found = comparison.described("spot-gcloud", **queue)
-        return judge("spot" in found, found.get("provisioningModel", ""))
+        described = comparison.described("spot-gcloud", **queue)
+        return judge("spot" in described, described.get("provisioningModel", ""))
 
     def with_tpukit() -> Did:
         comparison.tpukit("create", "v3-8", "spot-tpukit", "--spot")
@@ -164,8 +164,8 @@ CASES = (
 
 
 def _state(comparison: Comparison, queued: str) -> str:
-    found = comparison.described(queued, group="queued-resources")["state"]
-    return str(found.get("state", ""))
+    state = comparison.described(queued, group="queued-resources")["state"]
+    return str(state.get("state", ""))
 
 
 def _greet(server: socket.socket) -> None:

@@ -97,8 +97,8 @@ def interrupt(comparison: Comparison) -> None:
             left = len(_running(mark))
         finally:
             process.kill()
-            for each in _running(mark):
-                each.kill()
+            for program in _running(mark):
+                program.kill()
         return Did(f"{left} of 4 still run", process.returncode != 0 and not left)
 
     comparison.both(
@@ -168,7 +168,7 @@ CASES = (
 
 def _running(name: str) -> Sequence[psutil.Process]:
     """Return the processes that call themselves so; portable workers run them on this machine."""
-    return [each for each in psutil.process_iter() if _is(each, name)]
+    return [process for process in psutil.process_iter() if _is(process, name)]
 
 
 def _is(process: psutil.Process, name: str) -> bool:

@@ -48,7 +48,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def error_rows() -> list[tuple[str, str, str]]:
     """Return (class, exit code, meaning) from the docstring of `tpukit.errors`."""
-    return [tuple(found) for found in ERROR.findall(errors.__doc__ or "")]
+    return [tuple(match) for match in ERROR.findall(errors.__doc__ or "")]
 
 
 def exit_codes() -> str:
@@ -70,7 +70,7 @@ def steps() -> str:
 def commands() -> str:
     """Return one section for the global flags and one for each command."""
     root = typer.main.get_command(application())
-    shared = [each for each in root.params if each.name in GlobalFlags.__dataclass_fields__]
+    shared = [param for param in root.params if param.name in GlobalFlags.__dataclass_fields__]
     intro = "## Global flags\n\nYou can write these before or after the verb.\n"
     return "\n".join([intro, _flags(shared), *_sections("tpukit", root)])
 
@@ -84,9 +84,9 @@ def _sections(path: str, group: Any) -> Iterator[str]:
 
 
 def _section(path: str, command: Any) -> str:
-    own = [each for each in command.params if each.name not in GlobalFlags.__dataclass_fields__]
+    own = [param for param in command.params if param.name not in GlobalFlags.__dataclass_fields__]
     arguments = [each for each in own if each.param_type_name == "argument"]
-    usage = " ".join([path, *(_argument(each) for each in arguments), "[FLAGS]"])
+    usage = " ".join([path, *(_argument(argument) for argument in arguments), "[FLAGS]"])
     text, _, examples = command.help.replace("\b", "").partition("Example")
     parts = [f"\n## {path}\n", f"```text\n{usage}\n```\n", text.strip()]
     examples = "\n".join(line.strip() for line in examples.splitlines()[1:] if line.strip())
@@ -102,7 +102,7 @@ def _argument(argument: Any) -> str:
 
 
 def _flags(flags: Iterable[Any]) -> str:
-    return table(("flag", "meaning"), [(_flag(each), _meaning(each)) for each in flags])
+    return table(("flag", "meaning"), [(_flag(flag), _meaning(flag)) for flag in flags])
 
 
 def _flag(flag: Any) -> str:
@@ -119,14 +119,14 @@ def _meaning(flag: Any) -> str:
 def settings() -> str:
     rows = [
         (
-            f"`{each.name}`",
-            f"`{each.variable}`",
-            ", ".join(f"`{name}`" for name in each.google_variables),
-            f"`{each.gcloud}`" if each.gcloud else "",
-            f"`{each.default}`" if each.default else "",
-            "never" if each.guarded else "yes" if each.harmless else "once trusted",
+            f"`{definition.name}`",
+            f"`{definition.variable}`",
+            ", ".join(f"`{name}`" for name in definition.google_variables),
+            f"`{definition.gcloud}`" if definition.gcloud else "",
+            f"`{definition.default}`" if definition.default else "",
+            "never" if definition.guarded else "yes" if definition.harmless else "once trusted",
         )
-        for each in DEFINITIONS
+        for definition in DEFINITIONS
     ]
     titles = ("setting", "own variable", "Google's variables", "gcloud", "default", "tpukit.toml")
     return table(titles, rows)
@@ -134,8 +134,8 @@ def settings() -> str:
 
 def presets() -> str:
     rows = [
-        (f"`{name}`", f"`{each.method}`", f"`{each.status.status}`", _preset_kind(each.kind))
-        for name, each in PRESETS.items()
+        (f"`{name}`", f"`{call.method}`", f"`{call.status.status}`", _preset_kind(call.kind))
+        for name, call in PRESETS.items()
     ]
     return table(("preset", "method", "status", "what fails"), rows)
 
@@ -150,45 +150,49 @@ def worker_faults() -> str:
 
 def hardware() -> str:
     """Return a table of chip facts, one column per generation; numbers refer to the sources."""
-    columns = [hardware_facts.of_generation(each) for each in GENERATIONS]
+    columns = [hardware_facts.of_generation(generation) for generation in GENERATIONS]
     rows = [
         [facts[0].name, *(_with_sources(fact) for fact in facts)]
         for facts in zip(*columns, strict=True)
     ]
-    return table(["", *(each.name for each in GENERATIONS)], rows)
+    return table(["", *(generation.name for generation in GENERATIONS)], rows)
 
 
 def machines() -> str:
-    found = [(each.name, hardware_facts.machines(each)) for each in GENERATIONS]
+    found = [(generation.name, hardware_facts.machines(generation)) for generation in GENERATIONS]
     rows = [(name, _with_sources(fact)) for name, fact in found]
     return table(("generation", "worker, by its number of chips"), rows)
 
 
 def gpus() -> str:
     peaks = [
-        (each.name, f"{each.peak_bf16_tflops_per_chip} (bfloat16)", f"{each.hbm_gib_per_chip} GiB")
-        for each in GENERATIONS
+        (
+            generation.name,
+            f"{generation.peak_bf16_tflops_per_chip} (bfloat16)",
+            f"{generation.hbm_gib_per_chip} GiB",
+        )
+        for generation in GENERATIONS
     ]
-    bandwidths = [f"{each.hbm_gbytes_per_second_per_chip[0]:,}" for each in GENERATIONS]
+    bandwidths = [f"{generation.hbm_gbytes_per_second_per_chip[0]:,}" for generation in GENERATIONS]
     rows = [
         (f"TPU {name}", peak, memory, bandwidth, "above")
         for (name, peak, memory), bandwidth in zip(peaks, bandwidths, strict=True)
     ]
     rows += [
         (
-            each["name"],
-            f"{each['tflops']} ({each['format']})",
-            each["memory"],
-            f"{each['gbytes_per_second']:,}",
-            each["source"],
+            gpu["name"],
+            f"{gpu['tflops']} ({gpu['format']})",
+            gpu["memory"],
+            f"{gpu['gbytes_per_second']:,}",
+            gpu["source"],
         )
-        for each in _page_data()["gpus"]
+        for gpu in _page_data()["gpus"]
     ]
     return table(("chip", "TFLOP/s", "memory", "GB/s", "source"), rows)
 
 
 def corrections() -> str:
-    rows = [(each["said"], each["right"]) for each in _page_data()["corrections"]]
+    rows = [(correction["said"], correction["right"]) for correction in _page_data()["corrections"]]
     return table(("claim", "correction"), rows)
 
 
@@ -219,15 +223,17 @@ def hardware_sources() -> str:
 
 def _numbers() -> dict[str, int]:
     """Return the citations of the page, numbered in the order in which they come."""
-    facts = [fact for each in GENERATIONS for fact in hardware_facts.of_generation(each)]
-    facts += [hardware_facts.machines(each) for each in GENERATIONS]
+    facts = [
+        fact for generation in GENERATIONS for fact in hardware_facts.of_generation(generation)
+    ]
+    facts += [hardware_facts.machines(generation) for generation in GENERATIONS]
     cited = dict.fromkeys(source for fact in facts for source in fact.sources)
     return {source: number for number, source in enumerate(cited, 1)}
 
 
 def _with_sources(fact: hardware_facts.HardwareFact) -> str:
     numbers = _numbers()
-    marks = ", ".join(str(numbers[each]) for each in fact.sources)
+    marks = ", ".join(str(numbers[source]) for source in fact.sources)
     return f"{fact.value} [{marks}]" if marks else fact.value
 
 

@@ -23,9 +23,11 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=300, help="runs that are killed at random")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--at-once", type=int, default=2, help="commands at a time")
-    parser.add_argument("--only", choices=[each.name for each in scenarios], help="one command")
+    parser.add_argument(
+        "--only", choices=[scenario.name for scenario in scenarios], help="one command"
+    )
     options = parser.parse_args()
-    scenarios = [each for each in scenarios if options.only in (None, each.name)]
+    scenarios = [scenario for scenario in scenarios if options.only in (None, scenario.name)]
     wrong: list[str] = []
     print("\t".join(("COMMAND", "ENDED BY", "MOMENTS", "ENDED", "ORPHANS", "NOT CONVERGED")))
 

@@ -23,7 +23,8 @@ from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import parse_wheel_filename
 
 from tpukit.provision import recipe_names
-from tpukit.provision.recipes import UV_VERSION, Recipe, Release
+from tpukit.provision.recipes import Recipe, Release
+from tpukit.ssh.worker_files import UV_VERSION
 
 LOCKS = Path(__file__).parent.parent / "tpukit/provision/locks"
 #: Machines that may be workers: TPU VMs, and those that emulate them.
@@ -82,7 +83,7 @@ def locked(packages: list[dict[str, Any]], python: str) -> Iterator[tuple[str, i
         if not wheels:
             raise SystemExit(f"{package['name']} has no wheel for Python {python}")
         hashes = sorted(wheel["hashes"]["sha256"] for wheel in wheels)
-        shown = " ".join(f"--hash=sha256:{each}" for each in hashes)
+        shown = " ".join(f"--hash=sha256:{digest}" for digest in hashes)
         yield f"{package['name']}=={package['version']} {shown}", max(w["size"] for w in wheels)
 
 
@@ -92,14 +93,14 @@ def write_uv_lock(uv: Path) -> None:
         wheel["url"].rpartition("/")[2]: wheel["hashes"]["sha256"] for wheel in package["wheels"]
     }
     hashes = sorted(sha for name, sha in names.items() if UV_PLATFORM.search(Path(name).stem))
-    shown = " ".join(f"--hash=sha256:{each}" for each in hashes)
+    shown = " ".join(f"--hash=sha256:{digest}" for digest in hashes)
     heading = "# Made by scripts/lock: uv for Linux and macOS, x86_64 and aarch64.\n"
     (LOCKS / "uv.txt").write_text(f"{heading}uv=={UV_VERSION} {shown}\n")
     print(f"uv {UV_VERSION}: {len(hashes)} wheels")
 
 
 def write_lock(uv: Path, recipe: Recipe, release: Release, python: str, emulated: bool) -> None:
-    requirements = [each.requirement for each in release.packages_for(emulated)]
+    requirements = [package.requirement for package in release.packages_for(emulated)]
     packages = resolve(uv, requirements, python, recipe.glibc)
     lines = list(locked(packages, python))
     megabytes = sum(size for _, size in lines) // 10**6

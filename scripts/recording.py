@@ -1,7 +1,8 @@
-"""Records `tpukit up` on a terminal, from the emulator, as a moving picture for the documentation.
+"""Records commands on a terminal, from the emulator, as moving pictures for the documentation.
 
-    python scripts/recording.py [PAGE.svg]
+    python scripts/recording.py [DIRECTORY]
 
+The pictures are up.svg, of the main job, and preempted.svg, of a program that outlives its slice.
 The terminal is a real one (a pty); pyte reads what arrives there as a terminal would.
 """
 
@@ -12,6 +13,7 @@ import os
 import pty
 import re
 import select
+import shlex
 import struct
 import subprocess
 import sys
@@ -25,9 +27,30 @@ from pathlib import Path
 import pyte
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "tutorial" / "up.svg"
+PAGES = ROOT / "docs" / "tutorial"
 COLUMNS, LINES = 108, 24
-COMMAND = "tpukit --local up v4-16 demo"
+#: The typed lines of each picture.
+TYPED = {
+    "up": ["tpukit --local up v4-16 demo"],
+    "preempted": [
+        "export TPUKIT_LOCAL=1",
+        "tpukit create v3-8 demo --spot --quiet",
+        "(until grep -qs 41 ../bucket; do sleep 0.1; done; tpukit emulator preempt demo --quiet) &",
+        "tpukit watch demo --push . -- python3 train.py",
+    ],
+}
+#: A program that goes on from its checkpoint; a folder of this machine stands for a bucket.
+TRAIN = """\
+import pathlib, time
+saved = pathlib.Path("{bucket}")
+step = int(saved.read_text()) if saved.exists() else 399
+print(f"goes on after step {{step}}", flush=True)
+while step < 436:
+    time.sleep(0.4)
+    step += 1
+    saved.write_text(str(step))
+    print(f"step {{step}}", flush=True)
+"""
 #: Seconds between two pictures, those in which nothing but times changes, and of the last one.
 STEP, STILL, STAYS = 0.8, 5.0, 6.0
 #: Seconds without a byte after which a screen is whole.
@@ -40,16 +63,22 @@ DIM, GREY = b"\x1b[2m", b"\x1b[90m"
 Picture = tuple[float, list[str]]
 
 
-def recorded(words: list[str], environment: dict[str, str]) -> Iterator[Picture]:
-    """Yield (seconds, rows of SVG text) whenever the screen of a command has changed."""
+def recorded(lines: list[str], environment: dict[str, str], folder: Path) -> Iterator[Picture]:
+    """Yield (seconds, rows of SVG text) whenever the screen of a shell with these lines changes."""
+    typed = "".join(f"printf '$ %s\\n' {shlex.quote(line)}\n{line}\n" for line in lines)
     screen = pyte.Screen(COLUMNS, LINES)
     stream = pyte.ByteStream(screen)
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
-    stream.feed(f"$ {COMMAND}\r\n".encode())
     began, shown, rows = time.monotonic(), -STEP, [""]
     with subprocess.Popen(
-        words, stdin=slave, stdout=slave, stderr=slave, env=environment, close_fds=True
+        ["bash", "-e", "-c", typed],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        env=environment,
+        cwd=folder,
+        close_fds=True,
     ) as process:
         os.close(slave)
         over = False
@@ -72,7 +101,7 @@ def recorded(words: list[str], environment: dict[str, str]) -> Iterator[Picture]
     os.close(master)
     if process.returncode:
         text = "\n".join(screen.display)
-        raise SystemExit(f"{COMMAND} ended with {process.returncode}:\n{text}")
+        raise SystemExit(f"{lines[-1]} ended with {process.returncode}:\n{text}")
 
 
 def _words(rows: list[str]) -> str:
@@ -102,14 +131,15 @@ def _span(look: str, text: str) -> str:
     return f'<tspan fill="{colour}"{weight}>{escape(text)}</tspan>'
 
 
-def drawn(pictures: list[Picture]) -> str:
+def drawn(pictures: list[Picture], label: str) -> str:
     """Return the pictures as one SVG that shows them one after the other, again and again."""
     height = max(number for _, rows in pictures for number, row in enumerate(rows) if row) + 1
     over = pictures[-1][0] + STAYS
     width, tall = COLUMNS * CELL + 2 * MARGIN, height * ROW + 2 * MARGIN
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {tall:g}" role="img" '
-        f'aria-label="{COMMAND}" font-family="monospace" font-size="13.3" xml:space="preserve">',
+        f'aria-label="{escape(label)}" font-family="monospace" font-size="13.3" '
+        'xml:space="preserve">',
         f'<rect width="{width:g}" height="{tall:g}" rx="6" fill="#1c1f26"/>',
     ]
     for at, (begun, rows) in enumerate(pictures):
@@ -137,24 +167,43 @@ def _shown_between(begin: float, end: float, over: float) -> str:
     )
 
 
-def main(page: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="tpukit-recording-") as home:
-        foreign = ("TPUKIT_", "CLOUDSDK_", "GOOGLE_", "COLUMNS", "LINES")
-        kept = {name: text for name, text in os.environ.items() if not name.startswith(foreign)}
-        own = {"TPUKIT_HOME": f"{home}/.tpukit", "CLOUDSDK_CONFIG": f"{home}/gcloud"}
-        environment = {**kept, **own, "TERM": "xterm-256color", "PYTHONUTF8": "1", "USER": "ada"}
-        tpukit = [sys.executable, "-P", "-m", "tpukit"]
-        quietly = {"env": environment, "check": True, "stdout": subprocess.DEVNULL}
-        start = ["emulator", "start", "--create-seconds", "4"]
-        subprocess.run([*tpukit, *start], stderr=subprocess.DEVNULL, **quietly)  # type: ignore[call-overload]
-        try:
-            pictures = list(recorded([*tpukit, *COMMAND.split()[1:]], environment))
-        finally:
-            subprocess.run([*tpukit, "emulator", "stop"], stderr=subprocess.DEVNULL, **quietly)  # type: ignore[call-overload]
-    # Where this machine has its Python is nobody's business, and longer than most.
-    page.write_text(drawn(pictures).replace(home, "~").replace(sys.base_prefix, "/usr"))
-    print(f"{page}: {len(pictures)} pictures, {page.stat().st_size >> 10} KB")
+def main(folder: Path) -> None:
+    for name, lines in TYPED.items():
+        with tempfile.TemporaryDirectory(prefix="tpukit-recording-") as home:
+            pictures = _pictures(lines, Path(home))
+        # The path of this machine's Python is private, and longer than most.
+        page = folder / f"{name}.svg"
+        text = drawn(pictures, lines[-1]).replace(home, "~").replace(sys.base_prefix, "/usr")
+        page.write_text(text)
+        print(f"{page}: {len(pictures)} pictures, {page.stat().st_size >> 10} KB")
+
+
+def _pictures(lines: list[str], home: Path) -> list[Picture]:
+    foreign = ("TPUKIT_", "CLOUDSDK_", "GOOGLE_", "COLUMNS", "LINES")
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(foreign)}
+    tools, project = home / "bin", home / "project"
+    for made in (tools, project):
+        made.mkdir()
+    (tools / "tpukit").write_text(f'#!/bin/sh\nexec {sys.executable} -P -m tpukit "$@"\n')
+    (tools / "tpukit").chmod(0o755)
+    (project / "train.py").write_text(TRAIN.format(bucket=home / "bucket"))
+    environment = {
+        **kept,
+        "PATH": f"{tools}:{kept['PATH']}",
+        "TPUKIT_HOME": f"{home}/.tpukit",
+        "CLOUDSDK_CONFIG": f"{home}/gcloud",
+        "TERM": "xterm-256color",
+        "PYTHONUTF8": "1",
+        "USER": "ada",
+    }
+    quietly = {"env": environment, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    start = [str(tools / "tpukit"), "emulator", "start", "--create-seconds", "4"]
+    subprocess.run(start, check=True, **quietly)  # type: ignore[call-overload]
+    try:
+        return list(recorded(lines, environment, project))
+    finally:
+        subprocess.run([*start[:2], "stop"], check=True, **quietly)  # type: ignore[call-overload]
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else PAGE)
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else PAGES)

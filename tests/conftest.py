@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import signal
 import socket
@@ -16,7 +17,7 @@ from support.measured_python import measuring
 
 from tpukit.provision.apply import provision
 from tpukit.provision.recipes import Recipe
-from tpukit.remote.worker_files import venv_python
+from tpukit.ssh.worker_files import venv_python
 
 pytest_plugins = [
     "support.run_servers",
@@ -98,6 +99,7 @@ _MINUTES = (
     "test_gcloud_surface.py",
     "test_up_keep_comes_through_a_loss_at_each",
     "test_interplay.py",
+    "test_wherever_it_ends_every_file",
     "test_compiled_for_tpus.py",
     "test_every_step_of_an_ordinary_user",
     "test_the_training_programs_learn",
@@ -121,6 +123,12 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     # which would wait for what acknowledges the first: 40 ms.
     if "PYTEST_XDIST_WORKER" in os.environ and session.config.getoption("reruns", None):
         session.config.failures_db.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def pytest_collection_finish() -> None:
+    """Leave thousands of tests, which are there to the end, out of each collection of garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups

@@ -20,22 +20,22 @@ FACTS = [accelerators.types_of(name)[0].facts for name in GENERATIONS]
 
 def test_every_row_adds_up() -> None:
     """Chips, cores, workers, size and topology of every row say the same."""
-    for found in all_types():
-        facts, name = found.facts, found.name
-        assert found.chips == math.prod(int(edge) for edge in found.topology.split("x")), name
-        assert found.cores == found.chips * facts.cores_per_chip, name
-        assert found.workers * found.chips_per_worker == found.chips, name
-        assert found.devices_per_worker * found.workers == found.devices, name
-        assert found.chips_per_worker in facts.chips_per_worker, name
-        assert found.size == {"cores": found.cores, "chips": found.chips}[facts.size_counts], name
-        assert found.name == f"{facts.name}-{found.size}"
+    for type_ in all_types():
+        facts, name = type_.facts, type_.name
+        assert type_.chips == math.prod(int(edge) for edge in type_.topology.split("x")), name
+        assert type_.cores == type_.chips * facts.cores_per_chip, name
+        assert type_.workers * type_.chips_per_worker == type_.chips, name
+        assert type_.devices_per_worker * type_.workers == type_.devices, name
+        assert type_.chips_per_worker in facts.chips_per_worker, name
+        assert type_.size == {"cores": type_.cores, "chips": type_.chips}[facts.size_counts], name
+        assert type_.name == f"{facts.name}-{type_.size}"
 
 
 def test_every_row_is_found_by_its_name_and_names_its_sources() -> None:
-    for found in all_types():
-        assert AcceleratorType.parse(found.name) == found
-        assert found.sources, found.name
-        assert all(accelerators.citation(source) for source in found.sources), found.name
+    for type_ in all_types():
+        assert AcceleratorType.parse(type_.name) == type_
+        assert type_.sources, type_.name
+        assert all(accelerators.citation(source) for source in type_.sources), type_.name
 
 
 def test_every_fact_of_a_generation_has_sources() -> None:
@@ -63,7 +63,7 @@ def test_the_zones_of_a_generation_have_the_shape_of_zones() -> None:
 def test_every_source_is_used() -> None:
     """A citation that no fact needs is a leftover."""
     used = {key for facts in FACTS for keys in facts.sources.values() for key in keys}
-    used |= {key for found in all_types() for key in found.sources}
+    used |= {key for type_ in all_types() for key in type_.sources}
     assert set(accelerators._sources()) == used
 
 
@@ -206,7 +206,7 @@ def test_a_runtime_version_known_to_be_bad_is_explained() -> None:
 
 
 def test_the_default_runtime_version_fits_every_type() -> None:
-    assert not [found for found in all_types() if runtime_fits(found, found.runtime_version)]
+    assert not [type_ for type_ in all_types() if runtime_fits(type_, type_.runtime_version)]
 
 
 def test_a_runtime_version_without_reports_is_accepted() -> None:

@@ -65,6 +65,60 @@ def test_a_table_on_a_terminal_has_its_columns_named() -> None:
     assert "x\\x1b[31m y" in out.text()
 
 
+def test_the_form_of_a_result_can_be_chosen() -> None:
+    forms = {"tsv": "a b\tx\\x1b[31m y\n", "name": "a b\n"}
+    for terminal in (False, True):
+        for output, text in forms.items():
+            out = Stream(terminal)
+            console(out, output=output, environ={}).emit(TABLE)
+            assert out.text() == text
+    out = Stream()
+    console(out, output="table", environ={}).emit(TABLE)
+    assert out.text().splitlines()[0].split() == ["NAME", "STATE"]
+    assert "\x1b" not in out.text()
+
+
+@pytest.mark.parametrize(
+    ("color", "environ", "coloured"),
+    [
+        ("", {}, False),
+        ("always", {"NO_COLOR": "1"}, True),
+        ("", {"CLICOLOR_FORCE": "1"}, True),
+        ("", {"FORCE_COLOR": "1"}, True),
+        ("", {"CLICOLOR_FORCE": "0", "FORCE_COLOR": ""}, False),
+        ("", {"CLICOLOR_FORCE": "1", "NO_COLOR": "1"}, False),
+        ("never", {"CLICOLOR_FORCE": "1"}, False),
+        ("auto", {"FORCE_COLOR": "1"}, True),
+    ],
+)
+def test_colour_without_a_terminal_must_be_asked_for(
+    color: str, environ: dict[str, str], coloured: bool
+) -> None:
+    out = Stream()
+    shown = View({}, ("STATE",), [["READY"]])
+    console(out, output="table", color=color, environ=environ).emit(shown)
+    assert ("\x1b[32mREADY" in out.text()) is coloured
+
+
+@pytest.mark.parametrize(
+    ("color", "environ", "coloured"),
+    [("", {}, True), ("never", {}, False), ("", {"CLICOLOR": "0"}, False)],
+)
+def test_colour_on_a_terminal_can_be_turned_off(
+    color: str, environ: dict[str, str], coloured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    out = Stream(terminal=True)
+    console(out, color=color, environ=environ).emit(View({}, ("STATE",), [["READY"]]))
+    assert ("\x1b[32mREADY" in out.text()) is coloured
+
+
+def test_only_the_wanted_columns_are_shown_in_their_order() -> None:
+    out = Stream()
+    console(out).emit(TABLE.only(["STATE", "NAME"]))
+    assert out.text() == "x\\x1b[31m y\ta b\n"
+
+
 def test_markup_in_data_is_data() -> None:
     out = Stream(terminal=True)
     console(out).emit(View({}, ("NAME",), [["[bold]a[/bold]"], ["[link=https://x]b"]]))
@@ -228,7 +282,7 @@ def test_no_word_is_ever_broken_however_narrow_the_terminal(
     (row,) = WIDE.rows
     for word in " ".join(map(str, row)).split():
         assert word in words
-    assert ("NAME" in words) == (columns >= 80), "a table where it fits, a card elsewhere"
+    assert ("NAME" in words) == (columns >= 60), "a table where it fits, a card elsewhere"
 
 
 @pytest.mark.parametrize("columns", [7, 8])
@@ -245,6 +299,26 @@ def test_a_table_takes_two_blanks_between_columns_and_no_column_more(
         assert shown == ["A   LONG", "─" * 8, "ab  cd"]
     else:
         assert shown[0] == "a ab", "a card"
+
+
+@pytest.mark.parametrize(
+    ("columns", "shown"),
+    [(73, "NAME ZONE LABELS NOTE"), (72, "NAME ZONE NOTE"), (50, "NAME NOTE"), (23, "")],
+)
+def test_a_narrow_terminal_does_without_spare_columns_before_it_shows_cards(
+    columns: int, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TERM", "xterm")
+    cells = ("my-first-slice", "us-central2-b", "x" * 20, "eight devices standing in for eight")
+    out = Stream(terminal=True)
+    console(out).emit(
+        View({}, ("NAME", "ZONE", "LABELS", "NOTE"), [cells], spare=("LABELS", "ZONE"))
+    )
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", out.text()).splitlines()
+    assert " ".join(lines[0].split()) == (shown or "name my-first-slice")
+    told = re.sub(r"\s", "", out.text())
+    assert ("x" * 20 in told) == (not shown or "LABELS" in shown), "a card has every column, whole"
 
 
 def test_a_cell_can_be_in_other_words_on_a_terminal() -> None:

@@ -29,7 +29,9 @@ for tracer in Collector._collectors[-1].tracers:
 
 def test_data_that_was_not_finished_is_removed_and_all_else_stays(tmp_path: Path) -> None:
     data = CoverageData(str(tmp_path / ".coverage"), suffix="vm.pid1.Xabcdefx")
-    data.add_arcs({f"/{each}.py": [(line, line + 1) for line in range(300)] for each in range(9)})
+    data.add_arcs(
+        {f"/{number}.py": [(line, line + 1) for line in range(300)] for number in range(9)}
+    )
     data.close()
     whole = Path(data.data_filename())
     content = whole.read_bytes()

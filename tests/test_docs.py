@@ -30,6 +30,8 @@ from tpukit import errors
 from tpukit.cli.main import application
 
 PAGES = pages()
+#: The pages on a terminal of 80 columns, on which no command fails.
+DAYS = ROOT / "docs/tutorial/days"
 README, TUTORIAL = ROOT / "README.md", ROOT / "docs/tutorial/first-slice.md"
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _SPAN = re.compile(r"`([^`\n]+)`")
@@ -55,7 +57,7 @@ def play(page: Path, home: Path) -> list[Outcome]:
     commands = [step.command for step in steps(page.read_text(encoding="utf-8"))]
     variables = environment(home)
     try:
-        return run(commands, home, variables)
+        return run(commands, home, variables, 80 if page.parent == DAYS else 120)
     finally:
         stop_emulator(variables)
 
@@ -73,6 +75,13 @@ def test_what_a_page_shows_is_what_happens(page: Path, tmp_path: Path) -> None:
         asked = after is not None and after.asks_status
         assert outcome.status == 0 or asked, f"{step.command}\n{outcome.output}"
         assert outcome.shows(step.shown), f"{step.command}\n{outcome.output}"
+
+
+def test_on_a_first_day_no_command_fails() -> None:
+    """A failing command would be followed by a question for its status."""
+    days = [steps(page.read_text(encoding="utf-8")) for page in sorted(DAYS.glob("*.md"))]
+    assert len(days) == 3
+    assert not [step for day in days for step in day if step.asks_status]
 
 
 def test_the_pages_that_promise_to_run_do_run() -> None:
@@ -134,9 +143,9 @@ def test_the_generated_parts_are_current(page: Path) -> None:
 
 def test_the_table_of_exit_codes_is_that_of_the_error_classes() -> None:
     classes = {
-        name: each.exit_code
-        for name, each in vars(errors).items()
-        if isinstance(each, type) and issubclass(each, errors.TpukitError)
+        name: error.exit_code
+        for name, error in vars(errors).items()
+        if isinstance(error, type) and issubclass(error, errors.TpukitError)
     }
     described = {name: int(code) for name, code, _ in generator().error_rows()}
     assert described == {name: code for name, code in classes.items() if name in described}
@@ -164,7 +173,9 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
             continue
         seen.add(page)
         targets = [link.partition("#")[0] for link in _LINK.findall(page.read_text())]
-        left += [(page.parent / each).resolve() for each in targets if each and ":" not in each]
+        left += [
+            (page.parent / target).resolve() for target in targets if target and ":" not in target
+        ]
     assert set(PAGES) <= seen
 
 
@@ -192,15 +203,15 @@ def generator() -> ModuleType:
 def anchors(page: Path) -> set[str]:
     """Return the anchors of a page's headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings}
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def calls(text: str) -> Iterator[str]:
     """Yield what stands after `tpukit` wherever a page shows a command."""
     code = [body for language, body in blocks(text) if language in ("console", "sh")]
     for body in [*code, *_SPAN.findall(re.sub(r"^```.*?^```$", "", text, flags=re.S | re.M))]:
-        for found in _CALL.finditer(re.sub(r"(^| +)# .*", "", body, flags=re.MULTILINE)):
-            yield found[1].partition(" -- ")[0].strip()
+        for match in _CALL.finditer(re.sub(r"(^| +)# .*", "", body, flags=re.MULTILINE)):
+            yield match[1].partition(" -- ")[0].strip()
 
 
 @cache
@@ -213,8 +224,8 @@ def understood(call: str) -> tuple[str | None, list[str]]:
     """Return the command that a call names, None where there is none, and the flags it lacks."""
     words = [word.strip("[]\"'") for word in shlex.split(call.replace("'", "").replace('"', ""))]
     group = tree()
-    known = {name for each in group.params for name in each.opts} | {"--help"}
-    values = {name for each in group.params if not each.is_flag for name in each.opts}
+    known = {name for param in group.params for name in param.opts} | {"--help"}
+    values = {name for param in group.params if not param.is_flag for name in param.opts}
     path = ""
     skip = False
     for word in words:
@@ -228,7 +239,7 @@ def understood(call: str) -> tuple[str | None, list[str]]:
                 return None, []
             word = group.default
         group, path = group.commands[word], f"{path} {word}"
-        known |= {name for each in group.params for name in each.opts}
+        known |= {name for param in group.params for name in param.opts}
     return path, [word.partition("=")[0] for word in words if _is_flag(word, known)]
 
 

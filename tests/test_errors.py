@@ -133,9 +133,9 @@ def test_an_error_of_another_process_is_the_same_error_here(
     fixes = {"fix": Fix.command("tpukit", "list", note="n"), "otherwise": Fix(note="wait")}
     error = told("what", reason="r", why="w", exists=["e"], **fixes, details={"a": 1})
     document = error.document()
-    found = errors.from_document(document)
-    assert type(found) is kind
-    assert {**found.document(), "kind": "", "code": 0} == {**document, "kind": "", "code": 0}
+    result = errors.from_document(document)
+    assert type(result) is kind
+    assert {**result.document(), "kind": "", "code": 0} == {**document, "kind": "", "code": 0}
 
 
 @pytest.mark.parametrize("told", [1, [], "x", {}, {"kind": "BadInput"}])

@@ -23,26 +23,26 @@ TOP = ("errors", "text", "clock", "models", "paths", "accelerators", "console", 
 #: From the ground up: each may import itself and those before it.
 LAYERS = (
     ("errors", "text", "clock", "models", "paths", "accelerators", "console"),
-    ("settings",),
-    ("cloud",),
+    ("report", "settings"),
+    ("google",),
     ("slices",),
-    ("remote",),
-    ("access",),
-    ("work", "provision"),
+    ("explain", "ssh"),
+    ("access", "files", "jobs"),
+    ("provision",),
     ("smoke",),
-    ("up",),
-    ("recovery",),
+    ("doctor", "up"),
+    ("watch",),
     ("cli",),
     ("__main__",),
 )
 #: The emulator stands apart: of ours it knows these facts, and of ours only these know it.
 EMULATOR_IMPORTS = {"accelerators", "errors", "paths", "text"}
-EMULATOR_IMPORTERS = ("cli/emulator", "cli/local.py")
+EMULATOR_IMPORTERS = ("cli/verbs/emulator", "cli/local.py")
 #: The one part that may import each of these.
 ONLY_IMPORTER = {
     "google.cloud": {"emulator/api/grpc_", "emulator/library.py"},
     "grpc": {"emulator/api/grpc_", "emulator/library.py"},
-    "paramiko": {"remote/connection/transport.py"},
+    "paramiko": {"ssh/transport.py"},
     "asyncssh": {"emulator/workers/"},
     "rich": {"console.py"},
     "typer": {"cli/"},
@@ -177,11 +177,11 @@ def test_each_room_says_what_lives_there_and_what_may_not() -> None:
 
 
 def test_no_module_shares_its_name_with_another() -> None:
-    """A verb's file is named by the verb, whatever else is: `tpukit up` is cli/up.py."""
+    """A verb's file is named by the verb, whatever else is: `tpukit up` is cli/verbs/up.py."""
     names = Counter(
         name.rpartition(".")[2]
         for name, path in NAMES.items()
-        if path.parent != PACKAGE / "cli" and path.stem != "__main__"
+        if PACKAGE / "cli" not in path.parents and path.stem != "__main__"
     )
     assert not [name for name, number in names.items() if number > 1]
 
@@ -193,6 +193,29 @@ def test_no_public_class_shares_its_name_with_another() -> None:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places[node.name].append(module_name(path))
     assert not {name: found for name, found in places.items() if len(found) > 1}
+
+
+def policies(source: str) -> list[str]:
+    """Return what a verb must leave to a room: waits, polls, retries, processes and signals."""
+    called = (node.func for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    names = [
+        name.id if isinstance(name, ast.Name) else getattr(name, "attr", "") for name in called
+    ]
+    calls = [name for name in names if name in {"sleep", "polls", "Popen", "kill", "fork"}]
+    return calls + ["while" for node in ast.walk(ast.parse(source)) if isinstance(node, ast.While)]
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "cli/verbs").glob("*.py")), ids=lambda p: p.stem)
+def test_a_verb_parses_calls_and_shows(path: Path) -> None:
+    assert not policies(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["while True: act()", "for _ in polls(deadline): act()", "clock.sleep(1)", "os.kill(1, 9)"],
+)
+def test_a_policy_in_a_verb_is_noticed(line: str) -> None:
+    assert policies(line)
 
 
 @pytest.mark.parametrize("library", sorted(ONLY_IMPORTER))
@@ -254,7 +277,7 @@ def test_a_command_that_calls_the_api_loads_nothing_of_google_s(
     prompt_cloud.tpu.create(prompt_cloud.request("demo"))
     heavy = {"google", "requests", "urllib3", "grpc", "paramiko", "pydantic", "rich"}
     loaded = loaded_by(*arguments, environment=prompt_cloud.environment())
-    assert "tpukit.cloud.http_client" in loaded
+    assert "tpukit.google.http_client" in loaded
     assert not heavy & loaded
 
 

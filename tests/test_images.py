@@ -57,8 +57,8 @@ def action_steps() -> list[tuple[str, dict[str, str], str]]:
 
 def action_inputs() -> dict[str, str]:
     text = (ROOT / "action.yml").read_text().partition("inputs:\n")[2].partition("outputs:")[0]
-    found = re.findall(r"^  ([a-z-]+):\n.*\n    default: (.+)$", text, re.MULTILINE)
-    return {name: value.strip('"') for name, value in found}
+    findall = re.findall(r"^  ([a-z-]+):\n.*\n    default: (.+)$", text, re.MULTILINE)
+    return {name: value.strip('"') for name, value in findall}
 
 
 @pytest.fixture

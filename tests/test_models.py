@@ -21,10 +21,10 @@ def a_slice(**given: object) -> Slice:
 
 def test_every_value_is_frozen() -> None:
     rooms = (models, provision_report, smoke_report)
-    found = [each for room in rooms for each in vars(room).values()]
+    found = [var for room in rooms for var in vars(room).values()]
     classes = [each for each in found if dataclasses.is_dataclass(each)]
     assert len(classes) > 15
-    assert all(each.__dataclass_params__.frozen for each in classes)
+    assert all(class_.__dataclass_params__.frozen for class_ in classes)
 
 
 def test_a_worker_is_reached_at_its_external_address_where_it_has_one() -> None:
@@ -80,7 +80,9 @@ def test_a_provision_report_counts_changes_and_fails_with_any_worker() -> None:
     assert ProvisionReport("jax", (good, good)).changes == 2
     assert ProvisionReport("jax", (good,)).ok
     assert not ProvisionReport("jax", (good, bad)).ok
-    assert [each["ok"] for each in ProvisionReport("jax", (good, bad)).document()["workers"]] == [
+    assert [
+        worker["ok"] for worker in ProvisionReport("jax", (good, bad)).document()["workers"]
+    ] == [
         True,
         False,
     ]

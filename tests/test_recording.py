@@ -1,4 +1,4 @@
-"""The moving picture of `up`: a screen as SVG, and what the documentation shows of it."""
+"""The moving pictures: a screen as SVG, and what the documentation shows of it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "tutorial" / "up.svg"
+PREEMPTED = PAGE.with_name("preempted.svg")
 
 
 def script() -> ModuleType:
@@ -37,29 +38,29 @@ def last_picture(page: Path) -> list[str]:
 @pytest.mark.process
 def test_what_a_terminal_shows_is_drawn_with_its_colours(tmp_path: Path) -> None:
     recording = script()
-    says = "print('<up>\\x1b[32m✓ create\\x1b[0m \\x1b[2mlog\\x1b[0m')"
-    environment = {**os.environ, "PYTHONUTF8": "1"}
-    pictures = list(recording.recorded([sys.executable, "-c", says], environment))
+    says = r"printf '<up>\033[32m✓ create\033[0m \033[2mlog\033[0m\n'"
+    pictures = list(recording.recorded(["cd .", says], dict(os.environ), tmp_path))
     page = tmp_path / "page.svg"
-    page.write_text(recording.drawn(pictures), encoding="utf-8")
-    assert last_picture(page) == [f"$ {recording.COMMAND}", "<up>✓ create log"]
+    page.write_text(recording.drawn(pictures, "<up>"), encoding="utf-8")
+    assert last_picture(page) == ["$ cd .", f"$ {says}", "<up>✓ create log"]
     drawn = page.read_text(encoding="utf-8")
     for text, colour in (("✓ create", "green"), ("log", "brightblack")):
         assert f'<tspan fill="{recording.COLOURS[colour]}">{text}</tspan>' in drawn
 
 
 @pytest.mark.process
-def test_a_command_that_fails_is_no_recording() -> None:
-    words = [sys.executable, "-c", "print('no'); raise SystemExit(3)"]
+def test_a_command_that_fails_is_no_recording(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match=r"ended with 3:\n"):
-        list(script().recorded(words, dict(os.environ)))
+        list(script().recorded(["echo no", "exit 3"], dict(os.environ), tmp_path))
 
 
 def test_the_picture_in_the_tutorial_ends_well_and_tells_nothing_of_its_machine() -> None:
     lines = last_picture(PAGE)
     assert "✓ smoke passed" in lines
-    assert lines[-6:-3] == [
+    assert lines[-8:-3] == [
         "next: tpukit --local ssh demo --with jax",
+        "next: tpukit --local train demo -- python train.py",
+        "note: pushes this folder, and runs the program there on every worker",
         "next: tpukit --local delete demo",
         "note: until then it stays",
     ]
@@ -71,9 +72,25 @@ def test_the_picture_in_the_tutorial_ends_well_and_tells_nothing_of_its_machine(
     assert not re.search(r"/root|/home/|/tmp/|WARNING", PAGE.read_text(encoding="utf-8"))
 
 
+def goes_on(page: Path) -> None:
+    """Assert that a picture shows a program that continues where its slice was preempted."""
+    text = page.read_text(encoding="utf-8")
+    first, again = (int(step) for step in dict.fromkeys(re.findall(r"after step (\d+)", text)))
+    assert first == 399
+    assert 410 <= again < 436
+    for line in (f"step {again}", "preempted", "made again", f"step {again + 1}"):
+        assert line in text
+    assert last_picture(page)[-3].endswith("step 436")
+    assert not re.search(r"/root|/home/|/tmp/|WARNING", text)
+
+
+def test_the_picture_of_a_preemption_shows_the_next_step() -> None:
+    goes_on(PREEMPTED)
+
+
 @pytest.mark.pages
-def test_the_picture_in_the_tutorial_is_what_up_shows_today(tmp_path: Path) -> None:
-    page = tmp_path / "up.svg"
-    words = [sys.executable, "scripts/recording.py", str(page)]
+def test_the_pictures_are_what_the_commands_show_today(tmp_path: Path) -> None:
+    words = [sys.executable, "scripts/recording.py", str(tmp_path)]
     subprocess.run(words, cwd=ROOT, check=True, timeout=300)
-    assert last_picture(page) == last_picture(PAGE)
+    assert last_picture(tmp_path / PAGE.name) == last_picture(PAGE)
+    goes_on(tmp_path / PREEMPTED.name)

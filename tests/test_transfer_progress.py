@@ -17,14 +17,14 @@ class Terminal(io.StringIO):
 def moved(clock: FakeClock, stream: io.StringIO, quiet: bool = False) -> str:
     """Move 200 MB in 20 seconds, four times a second, and say something half-way."""
     console = Console(io.StringIO(), stream, quiet=quiet, environ={})
-    found = TransferProgress(console, clock, "sent")
-    found.expect(200_000_000)
+    progress = TransferProgress(console, clock, "sent")
+    progress.expect(200_000_000)
     for step in range(80):
         clock.now += 0.25
-        found.advance(2_500_000)
+        progress.advance(2_500_000)
         if step == 40 and not quiet:
             console.say("[red]half-way[/red]\x1b]0;owned\x07")
-    found.finish()
+    progress.finish()
     return stream.getvalue()
 
 

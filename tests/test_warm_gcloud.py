@@ -58,8 +58,8 @@ def test_a_command_does_and_prints_what_it_does_alone(tmp_path: Path) -> None:
             runs = [(line, run(line, variables)) for line in LINES]
             cloud.vanish("demo")
             return [
-                (line, each.returncode, shown(each.stdout), shown(each.stderr))
-                for line, each in runs
+                (line, done.returncode, shown(done.stdout), shown(done.stderr))
+                for line, done in runs
             ]
 
         alone = told({})

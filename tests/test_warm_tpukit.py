@@ -66,7 +66,7 @@ def test_a_program_in_a_shell_ends_and_prints_as_one_alone_with_other_variables_
     program = in_a_shell(tmp_path, tpukit.environment)
     for variables in (tpukit.environment, {**tpukit.environment, "LC_ALL": "POSIX"}):
         for line in ("--version", "types v3-8", "nope"):
-            alone, found = (
+            alone, done = (
                 subprocess.run(
                     [*words, *line.split()],
                     env=variables,
@@ -77,7 +77,7 @@ def test_a_program_in_a_shell_ends_and_prints_as_one_alone_with_other_variables_
                 )
                 for words in (TPUKIT, (program,))
             )
-            told = (found.returncode, found.stdout, found.stderr)
+            told = (done.returncode, done.stdout, done.stderr)
             assert told == (alone.returncode, alone.stdout, alone.stderr)
 
 

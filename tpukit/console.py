@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import IO, TYPE_CHECKING, Any
 
 from tpukit.clock import Clock
@@ -31,15 +31,19 @@ PaintedLine = tuple[str, str]
 _UTF8 = codecs.getincrementaldecoder("utf-8")
 #: The version of every JSON document. Increase it if a key changes its meaning or is removed.
 SCHEMA = 1
+#: The least characters of a table's last column, which may be wrapped.
+_LEAST = 20
 #: Seconds before a transfer shows its progress, and between its lines if there is no terminal.
 _SHORT, _REPEAT = 0.5, 10.0
 
 
 #: The colours of words on a terminal. The colour says nothing that the word does not.
 _STYLES = {
-    **dict.fromkeys(("READY", "HEALTHY", "passed", "running"), "green"),
-    **dict.fromkeys(("CREATING", "STARTING", "STOPPING", "DELETING", "REPAIRING"), "yellow"),
-    **dict.fromkeys(("PREEMPTED", "TERMINATED", "FAILED", "failed", "lost"), "red"),
+    **dict.fromkeys(("READY", "HEALTHY", "passed", "running", "ok"), "green"),
+    **dict.fromkeys(
+        ("CREATING", "STARTING", "STOPPING", "DELETING", "REPAIRING", "warning"), "yellow"
+    ),
+    **dict.fromkeys(("PREEMPTED", "TERMINATED", "FAILED", "failed", "lost", "failure"), "red"),
 }
 
 
@@ -58,7 +62,8 @@ class Cell:
 class View:
     """A command's result: the JSON document, and rows for people.
 
-    `columns` and `rows` are a table; without columns, `rows` are plain lines of one cell. stderr
+    `columns` and `rows` are a table; without columns, `rows` are plain lines of one cell. On a
+    narrow terminal the columns in `spare` are left out, the first one first. stderr
     gets `warnings` and `next`, the commands that may be typed next.
     """
 
@@ -68,6 +73,13 @@ class View:
     next: Sequence[Fix] = ()
     warnings: Sequence[str] = ()
     status: int = 0  #: the exit status
+    spare: Sequence[str] = ()
+
+    def only(self, columns: Sequence[str]) -> View:
+        """Return the view with these columns of its table, in this order, on every terminal."""
+        places = [self.columns.index(column) for column in columns]
+        rows = [[row[place] for place in places] for row in self.rows]
+        return replace(self, columns=tuple(columns), rows=rows, spare=())
 
 
 @dataclass(eq=False)
@@ -77,6 +89,8 @@ class Console:
     out: IO[str]
     err: IO[str]
     as_json: bool = False
+    output: str = ""  #: table, tsv or name; otherwise a table on a terminal, and tsv elsewhere
+    color: str = ""  #: always or never; otherwise the variables and the terminal decide
     quiet: bool = False
     verbose: bool = False
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
@@ -98,17 +112,22 @@ class Console:
         if self.as_json:
             fixes = [self.complete(fix).document() for fix in view.next]
             self._print_once({**view.document, **({"next": fixes} if fixes else {})})
-        elif view.columns and self.out.isatty():
+        elif view.columns and self._is_table:
             self._draw(view)
         else:
             shown = one_line if view.columns else _plain_line
             for row in view.rows:
-                self.out.write("\t".join(shown(str(cell)) for cell in row) + "\n")
+                cells = row[:1] if self.output == "name" else row
+                self.out.write("\t".join(shown(str(cell)) for cell in cells) + "\n")
         self.out.flush()
         for line in view.warnings:
             self.warn(line)
         for fix in view.next:
             self.suggest(fix)
+
+    @property
+    def _is_table(self) -> bool:
+        return self.output == "table" or (not self.output and self.out.isatty())
 
     def say(self, line: str, style: str = "") -> None:
         """Narrate one line unless `--quiet`; `style` counts only above painted lines."""
@@ -184,10 +203,22 @@ class Console:
         """The width of stderr's terminal in characters."""
         return self._terminal().width
 
-    def _terminal(self) -> RichConsole:
+    def _terminal(self, stream: IO[str] | None = None) -> RichConsole:
+        """Return rich's view of a stream, stderr by default.
+
+        no-color.org, bixense.com/clicolors and force-color.org describe the variables.
+        """
         from rich.console import Console as RichConsole
 
-        return RichConsole(file=self.err, highlight=False)
+        always, never = self.color == "always", self.color == "never"
+        if not (always or never):
+            never = bool(self.environ.get("NO_COLOR")) or self.environ.get("CLICOLOR") == "0"
+            forced = ("CLICOLOR_FORCE", "FORCE_COLOR")
+            always = not never and any(
+                self.environ.get(name, "") not in ("", "0") for name in forced
+            )
+        given: dict[str, Any] = {"force_terminal": True} if always else {}
+        return RichConsole(file=stream or self.err, highlight=False, no_color=never, **given)
 
     def end_progress(self) -> None:
         """Remove the bar or the painted lines, if there are any."""
@@ -266,31 +297,48 @@ class Console:
     def _draw(self, view: View) -> None:
         """Draw a table if it fits, or else a card for each row, so that no word is broken."""
         from rich.box import SIMPLE_HEAD
-        from rich.console import Console as RichConsole
         from rich.table import Table
         from rich.text import Text
 
-        terminal = RichConsole(file=self.out, highlight=False)
+        terminal = self._terminal(self.out)
         rows = [[_shown(cell) for cell in row] for row in view.rows]
         # Empty columns would only take space.
         filled = [at for at in range(len(view.columns)) if not rows or any(r[at][0] for r in rows)]
-        columns = [view.columns[at] for at in filled]
-        rows = [[row[at] for at in filled] for row in rows]
+        for left_out in range(len(view.spare) + 1):
+            spare = view.spare[:left_out]
+            columns, shown = _table(view.columns, rows, filled, spare)
+            if _widths(columns, shown) <= terminal.width:
+                break
+        else:
+            self._draw_cards(terminal, *_table(view.columns, rows, filled))
+            return
         looks = {"show_edge": False, "padding": (0, 1, 0, 0), "pad_edge": False}
         table = Table(box=SIMPLE_HEAD, header_style="bold", **looks)  # type: ignore[arg-type]
         for column in columns:
             # Only the last column, which has sentences, may take several lines.
             table.add_column(column, no_wrap=column is not columns[-1])
-        for row in rows:
+        for row in shown:
             table.add_row(*(Text(text, style) for text, style in row))
-        if _widths(columns, rows) <= terminal.width:
-            terminal.print(table)
-            return
+        terminal.print(table)
+
+    def _draw_cards(
+        self,
+        terminal: RichConsole,
+        columns: Sequence[str],
+        rows: Sequence[Sequence[tuple[str, str]]],
+    ) -> None:
+        """Draw a card for each row."""
+        from rich.table import Table
+        from rich.text import Text
+
         for (title, style), *rest in rows:
             terminal.print(Text(f"{columns[0].lower()} {title}", style or "bold"))
             card = Table.grid(padding=(0, 2))
+            card.add_column()
+            card.add_column(overflow="fold")
             for column, (text, style) in zip(columns[1:], rest, strict=True):
-                card.add_row(f"  {column.lower()}", Text(text, style))
+                if text:
+                    card.add_row(f"  {column.lower()}", Text(text, style))
             terminal.print(card)
 
 
@@ -365,8 +413,19 @@ def _shown(cell: object) -> tuple[str, str]:
     return text, _STYLES.get(text, "")
 
 
+def _table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[tuple[str, str]]],
+    kept: Sequence[int],
+    left_out: Sequence[str] = (),
+) -> tuple[list[str], list[list[tuple[str, str]]]]:
+    """Return the columns at these places and their cells, without the columns left out by name."""
+    kept = [at for at in kept if columns[at] not in left_out]
+    return [columns[at] for at in kept], [[row[at] for at in kept] for row in rows]
+
+
 def _widths(columns: Sequence[str], rows: Sequence[Sequence[tuple[str, str]]]) -> int:
-    """Return the least width of a table: its last column may be wrapped to 30 characters."""
+    """Return the least width of a table: its last column may be wrapped."""
     from rich.cells import cell_len
 
     widest = [
@@ -374,7 +433,8 @@ def _widths(columns: Sequence[str], rows: Sequence[Sequence[tuple[str, str]]]) -
         for at, column in enumerate(columns)
     ]
     words = [word for row in rows for word in row[-1][0].split()]
-    widest[-1] = max([min(widest[-1], 30), *map(cell_len, words)])
+    least = _LEAST if len(columns) > 2 else 0  # a card of two rows reads worse than a narrow table
+    widest[-1] = max([min(widest[-1], least), *map(cell_len, (columns[-1], *words))])
     return sum(widest) + 2 * (len(columns) - 1)
 
 

@@ -111,11 +111,6 @@ class Paths:
         return self.state / "ssh"
 
     @property
-    def smoke_tests(self) -> Path:
-        """The results of smoke tests, one file for each slice name."""
-        return self.state / "smoke"
-
-    @property
     def journal(self) -> Path:
         return self.state / "journal.jsonl"
 

@@ -18,14 +18,13 @@ from tpukit.access.creation import ensure_somewhere
 from tpukit.access.rule_opening import Opening
 from tpukit.clock import Deadline
 from tpukit.errors import SliceLost, TpukitError
+from tpukit.jobs.guard import GuardReport, install_guard, wants_guard
 from tpukit.models import FirewallRule, Slice
 from tpukit.provision.apply import provision, require_provisioned
 from tpukit.provision.provision_report import ProvisionReport
 from tpukit.provision.recipes import Recipe
 from tpukit.provision.requirements import Requirements
 from tpukit.provision.worker_jobs import GOES_ON, ProvisionEvent
-from tpukit.remote.command.fan_out import fan_out, values
-from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.slices import refusals
 from tpukit.slices.capacity import Search
 from tpukit.slices.find import check_still_there
@@ -33,8 +32,9 @@ from tpukit.slices.last_seen import last_seen, naming_what_exists
 from tpukit.slices.refusals import Refusal
 from tpukit.smoke.runner import ensure_computes
 from tpukit.smoke.smoke_report import SmokeReport
+from tpukit.ssh.fan_out import fan_out, values
+from tpukit.ssh.worker import RemoteWorker
 from tpukit.text import counted
-from tpukit.work.guard import GuardReport, install_guard, wants_guard
 
 #: The most seconds for connecting; the deadline of the whole job may be earlier.
 CONNECT_SECONDS = 300.0
@@ -45,15 +45,13 @@ class Progress:
     """The callbacks for progress. The first three get a stage and a line.
 
     A stage begins with its first line and ends with `on_done`; stages may overlap. A line of
-    `on_progress` replaces the one before. `on_provision` gets the events of each worker's steps,
-    and `on_smoke` the report of the smoke test, passed or failed.
+    `on_progress` replaces the one before. `on_provision` gets the events of each worker's steps.
     """
 
     on_stage: Callable[[str, str], None]
     on_progress: Callable[[str, str], None]
     on_done: Callable[[str, str], None]
     on_provision: Callable[[ProvisionEvent], None]
-    on_smoke: Callable[[Slice, SmokeReport], None]
 
 
 @dataclass(frozen=True)
@@ -163,7 +161,6 @@ def up(
             recipe,
             deadline=deadline,
             on_wait=lambda line: say("smoke", line),
-            on_report=lambda tested: progress.on_smoke(slice_, tested),
         )
         done("smoke", "passed")
     return UpReport(slice_, ensured.created, opening, guard, report, result, ensured.refusals)

@@ -10,7 +10,6 @@ import faults
 import imports
 import installs
 import latency
-import losses
 import polling
 import provisioning
 import scale
@@ -26,7 +25,6 @@ BENCHES = {
     "imports": imports,
     "installs": installs,
     "latency": latency,
-    "losses": losses,
     "emulator": emulated,
     "faults": faults,
     "transfer": transfer,

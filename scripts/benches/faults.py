@@ -30,14 +30,14 @@ from measure import row
 from polling import CountedClock
 
 from tpukit.clock import Clock, Deadline, SystemClock
-from tpukit.cloud.access_tokens import AccessTokens
-from tpukit.cloud.credentials import find_credentials
-from tpukit.cloud.session import Session
-from tpukit.cloud.tpu import CloudTpu
 from tpukit.emulator.api.http_server import ApiServer, build_server
 from tpukit.emulator.core.emulator_clock import EmulatorClock
 from tpukit.emulator.workers.paper_host import PaperHost
 from tpukit.errors import TpukitError
+from tpukit.google.access_tokens import AccessTokens
+from tpukit.google.credentials import find_credentials
+from tpukit.google.session import Session
+from tpukit.google.tpu import CloudTpu
 from tpukit.models import SliceRequest
 from tpukit.slices import naming
 from tpukit.slices.capacity import Search, obtain
@@ -124,9 +124,9 @@ def run(options: argparse.Namespace) -> int:
         Client("google-cloud-tpu, 3 zones", _google_anywhere, options.creates),
         Client("gcloud", _gcloud, by_gcloud, AT_ONCE_BY_GCLOUD),
     )
-    widths = [max(len(each.name) for each in clients), *map(len, _COLUMNS)]
+    widths = [max(len(client.name) for client in clients), *map(len, _COLUMNS)]
     print(row(("CLIENT", *_COLUMNS), widths), flush=True)
-    totals = {each.name: Figures() for each in clients if each.creates}
+    totals = {client.name: Figures() for client in clients if client.creates}
     rates = options.rate or [0.05, 0.1, 0.2, 0.3]
     for rate in rates:
         for client in clients:
@@ -144,8 +144,8 @@ def run(options: argparse.Namespace) -> int:
         print("gcloud listed the slices that tpukit does, at the last rate, and deleted one")
     machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
     print(f"seed {options.seed}; {date.today()}; {machine}")
-    ours = [totals[each.name] for each in clients if each.is_ours and each.creates]
-    return int(any(each.values[1:5] != (each.creates, 0, 0, 0) for each in ours))
+    ours = [totals[client.name] for client in clients if client.is_ours and client.creates]
+    return int(any(our.values[1:5] != (our.creates, 0, 0, 0) for our in ours))
 
 
 def _figures(client: Client, rate: float, seed: int, deletes_one: bool) -> Figures:
@@ -239,7 +239,9 @@ class _Tpukit:
         )
 
     def obtain(self, requests: Sequence[SliceRequest]) -> None:
-        sought = [replace(each, labels={**each.labels, naming.SEARCH: "1"}) for each in requests]
+        sought = [
+            replace(request, labels={**request.labels, naming.SEARCH: "1"}) for request in requests
+        ]
         deadline = Deadline.after(self.clock, 1800.0)
         obtain(
             self.tpu,
@@ -318,7 +320,7 @@ def _let_gcloud_delete(server: ApiServer, directory: Path, clock: Clock) -> None
     """Let gcloud list all slices and delete one; end the program where it differs from tpukit."""
     server.edge.faults.clear()
     tpu = _Tpukit.at(server, directory, clock).tpu
-    ours = sorted(f"{each.zone} {each.name}" for each in tpu.list("-").slices)
+    ours = sorted(f"{slice_.zone} {slice_.name}" for slice_ in tpu.list("-").slices)
     columns = "value[separator=' '](name.segment(3),name.basename())"
     seen = _by_gcloud(server, directory, "list", "--zone=-", f"--format={columns}").stdout
     if sorted(seen.splitlines()) != ours:
@@ -326,7 +328,7 @@ def _let_gcloud_delete(server: ApiServer, directory: Path, clock: Clock) -> None
     zone, name = ours[0].split()
     _by_gcloud(server, directory, "delete", name, f"--zone={zone}", "--async")
     clock.sleep(600.0)  # the cloud's time stands still unless somebody sleeps
-    if ours[1:] != sorted(f"{each.zone} {each.name}" for each in tpu.list("-").slices):
+    if ours[1:] != sorted(f"{slice_.zone} {slice_.name}" for slice_ in tpu.list("-").slices):
         raise SystemExit(f"gcloud has not deleted {name} in {zone}")
 
 

@@ -25,8 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     table = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     whole = table["project"]["dependencies"]
-    client = [each for each in whole if not each.startswith(EMULATOR_ALONE)]
-    emulator = [each for each in whole if each.startswith(EMULATOR_ALONE)]
+    client = [text for text in whole if not text.startswith(EMULATOR_ALONE)]
+    emulator = [text for text in whole if text.startswith(EMULATOR_ALONE)]
     rows = []
     for name, wanted in (("whole", whole), ("client", client), ("emulator", emulator)):
         for _ in range(options.runs):

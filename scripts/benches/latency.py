@@ -133,25 +133,25 @@ def _over_ssh(options: argparse.Namespace, gcloud: str | None) -> int:
 
 
 def _far_clients(
-    name: str, found: SshdWorkers, environment: Mapping[str, str], gcloud: str | None
+    name: str, workers: SshdWorkers, environment: Mapping[str, str], gcloud: str | None
 ) -> dict[str, Callable[[], Cost] | None]:
     """Return what measures a command with each client."""
     ours, line = FAR_COMMANDS[name]
     one = ours[0] == "ssh" or "--worker=0" in ours
     hints = Path(environment["TPUKIT_HOME"], "state", "hints")
     words = [*TPUKIT, "--quiet", *ours]
-    places = found.addresses[:1] if one else found.addresses
+    places = workers.addresses[:1] if one else workers.addresses
 
     def forgotten() -> Cost:
         shutil.rmtree(hints, ignore_errors=True)
         return cost(words, environment)
 
     def by_openssh(connections: Sequence[str]) -> Cost:
-        command = f"ssh {found.options} {' '.join(connections)} $place {quote(line)}"
+        command = f"ssh {workers.options} {' '.join(connections)} $place {quote(line)}"
         return cost(["sh", "-c", all_at_once(" ".join(places), command)], environment)
 
     def by_shared() -> Cost:
-        with shared_connections(found, places) as sockets:
+        with shared_connections(workers, places) as sockets:
             return by_openssh(["-S", f"{sockets}/$place"])
 
     worker = "--worker=0" if one else "--worker=all"

@@ -69,9 +69,9 @@ def _measured(client: str, count: int, recipe: str) -> tuple[float, float, float
 
 def _pip_words(recipe: str) -> list[str]:
     """Return the command that installs the recipe's own pins with pip on every worker."""
-    found = Recipe.named(recipe)
-    release = found.release_for("{}.{}".format(*sys.version_info)) or found.releases[0]
-    pins = shlex.join(each.requirement for each in release.stand_in_packages)
+    named = Recipe.named(recipe)
+    release = named.release_for("{}.{}".format(*sys.version_info)) or named.releases[0]
+    pins = shlex.join(package.requirement for package in release.stand_in_packages)
     line = f"[ -d by-pip ] || python3 -m venv by-pip; by-pip/bin/pip install --quiet {pins}"
     return ["run", "bench", "--", line]
 

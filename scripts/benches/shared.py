@@ -13,25 +13,25 @@ from measure import Cost, cost
 from sshd import SshdWorkers
 
 
-def shared(found: SshdWorkers, count: int) -> Cost:
+def shared(workers: SshdWorkers, count: int) -> Cost:
     """Measure `true` on workers to which OpenSSH has connections already."""
-    places = found.addresses[:count]
-    with shared_connections(found, places) as sockets:
+    places = workers.addresses[:count]
+    with shared_connections(workers, places) as sockets:
         masters = _masters(sockets)
         before = sum(map(_cpu, masters))
         loop = _loop(sockets, places, "ssh -F none", "true")
-        client = cost(["sh", "-c", loop], found.environment)
+        client = cost(["sh", "-c", loop], workers.environment)
         spent = sum(map(_cpu, masters)) - before
-        memory = sum(each.memory_full_info().pss for each in masters) / 2**20
+        memory = sum(master.memory_full_info().pss for master in masters) / 2**20
         return replace(client, cpu=client.cpu + spent, memory=memory)
 
 
 @contextmanager
-def shared_connections(found: SshdWorkers, places: Sequence[str]) -> Iterator[Path]:
+def shared_connections(workers: SshdWorkers, places: Sequence[str]) -> Iterator[Path]:
     """Let OpenSSH connect to workers; yield the folder of its sockets, named by address."""
-    sockets = found.known_hosts.parent / "shared"
+    sockets = workers.known_hosts.parent / "shared"
     sockets.mkdir(exist_ok=True)
-    master = f"-M -N -f -o ControlPersist=600 -o KexAlgorithms=curve25519-sha256 {found.options}"
+    master = f"-M -N -f -o ControlPersist=600 -o KexAlgorithms=curve25519-sha256 {workers.options}"
     _each(sockets, places, f"ssh {master}")
     try:
         yield sockets
@@ -57,10 +57,10 @@ def _each(sockets: Path, places: Sequence[str], command: str) -> None:
 
 def _masters(sockets: Path) -> list[psutil.Process]:
     return [
-        each
-        for each in psutil.process_iter(["name", "cmdline"])
-        if each.info["name"] == "ssh"
-        and any(str(sockets) in word for word in each.info["cmdline"] or ())
+        process
+        for process in psutil.process_iter(["name", "cmdline"])
+        if process.info["name"] == "ssh"
+        and any(str(sockets) in word for word in process.info["cmdline"] or ())
     ]
 
 

@@ -83,18 +83,18 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _samples(
-    found: SshdWorkers, clients: Mapping[str, Measure], counts: Sequence[int], runs: int
+    workers: SshdWorkers, clients: Mapping[str, Measure], counts: Sequence[int], runs: int
 ) -> Samples:
     samples: dict[tuple[str, int], list[Cost]] = {}
     for measure in clients.values():
-        measure(found, 1)  # keys, known hosts and caches
+        measure(workers, 1)  # keys, known hosts and caches
     for count in counts:
         for _ in range(runs):
             for client, measure in clients.items():
                 if client == "gcloud" and count > GCLOUD_MOST:
                     continue
                 try:
-                    samples.setdefault((client, count), []).append(measure(found, count))
+                    samples.setdefault((client, count), []).append(measure(workers, count))
                 except SystemExit as failed:
                     print(f"N={count} {client} failed: {str(failed)[-200:]}", flush=True)
     return samples
@@ -103,9 +103,9 @@ def _samples(
 def _show(samples: Samples, clients: Sequence[str], counts: Sequence[int]) -> None:
     columns = ("CLIENT", *(f"N={count}" for count in counts))
     print("client CPU ms a worker / wall s / MB, medians")
-    show(columns, [[each, *(_cell(samples, each, n) for n in counts)] for each in clients])
+    show(columns, [[client, *(_cell(samples, client, n) for n in counts)] for client in clients])
     print(f"CPU / wall time as a multiple of {OURS}")
-    show(columns, [[each, *(_ratios(samples, each, n) for n in counts)] for each in clients])
+    show(columns, [[client, *(_ratios(samples, client, n) for n in counts)] for client in clients])
 
 
 def _judge(samples: Samples, counts: Sequence[int]) -> bool:
@@ -121,7 +121,9 @@ def _judge(samples: Samples, counts: Sequence[int]) -> bool:
         further = 1000 * more / (most - least)
         claims.append(("client CPU ms of each further worker", further, 6.0))
     if (OURS, most) in samples:
-        claims.append((f"MB at {most}", median(each.memory for each in samples[OURS, most]), 120.0))
+        claims.append(
+            (f"MB at {most}", median(sample.memory for sample in samples[OURS, most]), 120.0)
+        )
     in_c = [each for each in IN_C if (each, most) in samples]
     if in_c and (OURS, most) in samples:
         fastest = min(in_c, key=lambda each: median(run.wall for run in samples[each, most]))
@@ -185,38 +187,38 @@ def _program(words: Callable[[SshdWorkers, int], Sequence[str]]) -> Measure:
     )
 
 
-def _tpukit(found: SshdWorkers, count: int, command: str = "true") -> Sequence[str]:
+def _tpukit(workers: SshdWorkers, count: int, command: str = "true") -> Sequence[str]:
     return [*TPUKIT, "--quiet", "run", NAME, "--worker", f"0-{count - 1}", "--", command]
 
 
-def _gcloud(found: SshdWorkers, count: int) -> Sequence[str]:
+def _gcloud(workers: SshdWorkers, count: int) -> Sequence[str]:
     words = ["gcloud", "--quiet", "compute", "tpus", "tpu-vm", "ssh", NAME, f"--zone={ZONE}"]
     return [*words, f"--worker=0-{count - 1}" if count > 1 else "--worker=0", "--command=true"]
 
 
 def _openssh(
-    found: SshdWorkers, count: int, tuned: bool = False, command: str = "true"
+    workers: SshdWorkers, count: int, tuned: bool = False, command: str = "true"
 ) -> Sequence[str]:
     """One process a worker, all at once, told to read nothing and to offer one key."""
-    each = f"ssh {found.options}"
+    each = f"ssh {workers.options}"
     if tuned:
         each += " -o KexAlgorithms=curve25519-sha256"
-    places = " ".join(found.addresses[:count])
+    places = " ".join(workers.addresses[:count])
     return ["sh", "-c", all_at_once(places, f'{each} "$place" "{command}"')]
 
 
-def _pssh(found: SshdWorkers, count: int, command: str) -> Sequence[str]:
-    hosts = [word for place in found.addresses[:count] for word in ("-H", place)]
-    return ["parallel-ssh", "-i", "-p", f"{count}", "-x", found.options, *hosts, command]
+def _pssh(workers: SshdWorkers, count: int, command: str) -> Sequence[str]:
+    hosts = [word for place in workers.addresses[:count] for word in ("-H", place)]
+    return ["parallel-ssh", "-i", "-p", f"{count}", "-x", workers.options, *hosts, command]
 
 
 def _rival(rivals: Path, name: str, *command: str) -> Callable[[SshdWorkers, int], Sequence[str]]:
     program = Path(__file__).with_name("ssh_rivals.py")
 
-    def words(found: SshdWorkers, count: int) -> Sequence[str]:
+    def words(workers: SshdWorkers, count: int) -> Sequence[str]:
         python = rivals / "bin" / "python"
-        return [str(python), str(program), name, str(found.known_hosts), str(found.key), found.user,
-                str(count), *command]  # fmt: skip
+        known = [str(workers.known_hosts), str(workers.key), workers.user]
+        return [str(python), str(program), name, *known, str(count), *command]
 
     return words
 
@@ -230,7 +232,7 @@ def _environment(directory: Path) -> Path:
 
 
 def _total(samples: Samples, client: str, count: int) -> float:
-    return median(each.cpu for each in samples[client, count])
+    return median(sample.cpu for sample in samples[client, count])
 
 
 def _relation(samples: Samples, ours: str, theirs: str, count: int) -> tuple[float, float]:

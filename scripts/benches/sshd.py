@@ -139,10 +139,10 @@ def sshd_workers(
     Each of their answers comes `delay` seconds later.
     """
     from tpukit.clock import SystemClock
-    from tpukit.cloud.access_tokens import AccessTokens
-    from tpukit.cloud.credentials import find_credentials
-    from tpukit.cloud.session import Session
-    from tpukit.cloud.tpu import CloudTpu
+    from tpukit.google.access_tokens import AccessTokens
+    from tpukit.google.credentials import find_credentials
+    from tpukit.google.session import Session
+    from tpukit.google.tpu import CloudTpu
     from tpukit.models import SliceRequest
 
     private, public = new_key()
@@ -173,7 +173,7 @@ def sshd_workers(
         addresses = [worker.address for worker in found.workers]
         wait_for(addresses)
         identities = sorted(provider.identities(ZONE, NAME), key=lambda each: each.index)
-        keys = [each.host_keys[0] for each in identities]
+        keys = [identity.host_keys[0] for identity in identities]
         known_hosts = directory / "known_hosts"
         lines = (f"{place} {key}\n" for place, key in zip(addresses, keys, strict=True))
         known_hosts.write_text("".join(lines))

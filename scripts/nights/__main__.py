@@ -43,7 +43,7 @@ def main() -> int:
     given = arguments()
     seconds = given.minutes * 60
     events = night(given.seed, given.faults, seconds)
-    faults = sum(each.kind not in ("push", "cp", "run") for each in events)
+    faults = sum(event.kind not in ("push", "cp", "run") for event in events)
     print(f"night: --seed {given.seed} --faults {faults} --minutes {given.minutes}", flush=True)
     if given.plan:
         print(*events, sep="\n")
@@ -115,7 +115,7 @@ def live(found: World, client: Client, events: list[Event], lines: int, seconds:
 def judge(morning: Morning) -> bool:
     """Print how commands ended, each check and what is wrong; return whether anything is."""
     wrong = False
-    ended = Counter((each.words[0], each.status) for each in morning.client.typed)
+    ended = Counter((result.words[0], result.status) for result in morning.client.typed)
     counts = [f"{count} {verb} with {status}" for (verb, status), count in sorted(ended.items())]
     print(f"typed: {', '.join(counts)}; {len(morning.client.killed)} followers killed")
     for name, check in CHECKS.items():

@@ -13,7 +13,7 @@ from job import line, whole
 from plan import WORKERS, Event
 from world import NAME, World
 
-from tpukit.remote.job.detached_job import JobLost
+from tpukit.jobs.detached_job import JobLost
 
 #: A worker's exit status of the job, but for its number.
 STATUS = 40
@@ -37,7 +37,7 @@ class Morning:
 
     @property
     def rebooted(self) -> set[int]:
-        return {each.worker for each in self.events if each.kind == "reboot"}
+        return {event.worker for event in self.events if event.kind == "reboot"}
 
     @property
     def full(self) -> set[int]:
@@ -46,11 +46,11 @@ class Morning:
     def struck(self, typed: Typed, *kinds: str) -> set[int]:
         """Return the workers that such faults held while a command went on, or just before."""
         return {
-            each.worker
-            for each in self.events
-            if each.kind in kinds
-            and each.at < typed.ended
-            and typed.began < each.at + each.seconds + 15
+            event.worker
+            for event in self.events
+            if event.kind in kinds
+            and event.at < typed.ended
+            and typed.began < event.at + event.seconds + 15
         }
 
 
@@ -72,7 +72,7 @@ def every_line_once_in_what_was_printed(morning: Morning) -> Iterator[str]:
         if killed:
             lines.pop()  # half of it may have been written
         for index in WORKERS:
-            own = [each[4:] for each in lines if each.startswith(f"[{index}] ")]
+            own = [text[4:] for text in lines if text.startswith(f"[{index}] ")]
             yield from _lines(f"{typed} worker {index}", own, morning, index, to_the_end=not killed)
 
 
@@ -144,12 +144,12 @@ def every_exit_status_is_right(morning: Morning) -> Iterator[str]:
 
 
 def every_worker_s_end_is_known(morning: Morning) -> Iterator[str]:
-    found = morning.world.tpukit.document("jobs", "pod", RUN)["jobs"]
-    for each in found:
-        index = each["worker"]
+    jobs = morning.world.tpukit.document("jobs", "pod", RUN)["jobs"]
+    for job in jobs:
+        index = job["worker"]
         right = ("lost", None) if index in morning.rebooted else ("finished", STATUS + index)
-        if (each["state"], each["status"]) != right:
-            yield f"worker {index}: {each['state']} {each['status']}"
+        if (job["state"], job["status"]) != right:
+            yield f"worker {index}: {job['state']} {job['status']}"
 
 
 def no_stray_is_left(morning: Morning) -> Iterator[str]:
@@ -187,9 +187,9 @@ def _lines(
     where: str, found: Sequence[str], morning: Morning, index: int, *, to_the_end: bool
 ) -> Iterator[str]:
     """Compare with the beginning of the lines, or with all."""
-    damaged = [each for each in found if each.startswith("DAMAGED")]
+    damaged = [text for text in found if text.startswith("DAMAGED")]
     yield from (f"{where}: {each}" for each in damaged)
-    own = [each for each in found if not each.startswith(_SPOILT)]
+    own = [text for text in found if not text.startswith(_SPOILT)]
     if index in morning.full:
         own = _filled(own)
     if own and index in morning.rebooted and own[-1] != line(len(own)):
@@ -228,9 +228,9 @@ def _is_skipped_lines(size: int) -> bool:
 
 
 def _metrics(where: str, file: Path) -> Iterator[str]:
-    for each in file.read_text().splitlines():
-        if each != line(int(each.split()[1])):
-            yield f"{where}: metrics has {each!r}"
+    for text in file.read_text().splitlines():
+        if text != line(int(text.split()[1])):
+            yield f"{where}: metrics has {text!r}"
 
 
 def _of(morning: Morning, verb: str) -> list[Typed]:
@@ -255,7 +255,7 @@ def _allowed(morning: Morning, typed: Typed) -> set[int]:
     else:
         how = "{} worker"
         own, failures = 0, {1, 255} if down else set()
-    named = {int(each) for each in re.findall(how.format(NAME) + r" (\d)", typed.told)}
+    named = {int(match) for match in re.findall(how.format(NAME) + r" (\d)", typed.told)}
     if typed.status != own and named - lost - full:
         return {own}
     return {own} | failures | ({1} if full else set())

@@ -69,10 +69,10 @@ class NightHost(OpenSshHost):
     def processes(self, index: int) -> list[psutil.Process]:
         """Return what runs on a worker, but for its server."""
         found = []
-        for each in psutil.process_iter(["name", "status"]):
-            alive = each.info["status"] != psutil.STATUS_ZOMBIE
-            if alive and not (each.info["name"] or "").startswith("sshd"):
-                found += [each] if _namespace(each.pid) in self.namespaces[index] else []
+        for process in psutil.process_iter(["name", "status"]):
+            alive = process.info["status"] != psutil.STATUS_ZOMBIE
+            if alive and not (process.info["name"] or "").startswith("sshd"):
+                found += [process] if _namespace(process.pid) in self.namespaces[index] else []
         return found
 
     def close(self) -> None:
@@ -102,7 +102,7 @@ class World:
 
     def everywhere(self, name: str) -> bool:
         """Return whether all workers have a file."""
-        return all((self.home(each.index) / name).exists() for each in self.workers.workers)
+        return all((self.home(worker.index) / name).exists() for worker in self.workers.workers)
 
     def strike(self, event: Event) -> None:
         """Strike a worker when what lasts there has ended, which may be late."""
@@ -115,8 +115,8 @@ class World:
             self._settle(worker)
 
     def _settle(self, worker: int) -> None:
-        for each in self._ends.pop(worker, ()):
-            each.result()
+        for future in self._ends.pop(worker, ()):
+            future.result()
 
     def _reset(self, event: Event) -> None:
         end_connections(self.host.server(event.worker))
@@ -131,7 +131,7 @@ class World:
     def _stall(self, event: Event) -> None:
         """Stop the server and its connections; the commands go on, and fill their pipes."""
         main = psutil.Process(self.host.server(event.worker).pid)
-        stopped = [main, *(each for each in main.children(recursive=True) if _is_server(each))]
+        stopped = [main, *(child for child in main.children(recursive=True) if _is_server(child))]
         for each in stopped:
             with contextlib.suppress(psutil.Error):
                 each.suspend()
@@ -166,9 +166,9 @@ def world() -> Iterator[World]:
 
 
 def kill(processes: Sequence[psutil.Process]) -> None:
-    for each in processes:
+    for process in processes:
         with contextlib.suppress(psutil.Error):
-            each.kill()
+            process.kill()
 
 
 def _resume(stopped: Sequence[psutil.Process]) -> None:

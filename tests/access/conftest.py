@@ -7,7 +7,7 @@ from support.contexts import context_on
 from support.local_cloud import Cloud
 
 from tpukit.access.context import Context
-from tpukit.remote.connection.keys import KeyPair
+from tpukit.ssh.keys import KeyPair
 
 
 @pytest.fixture

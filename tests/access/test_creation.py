@@ -12,13 +12,13 @@ from support.slices import labelled
 from tpukit.access import creation, ssh_rule
 from tpukit.access.context import Context
 from tpukit.access.creation import Reachable
-from tpukit.cloud.firewall_rules import ComputeFirewall
-from tpukit.cloud.tpu import CloudTpu
 from tpukit.errors import Fix, Interrupted, QuotaExceeded, TpukitError
+from tpukit.google.firewall_rules import ComputeFirewall
+from tpukit.google.tpu import CloudTpu
 from tpukit.models import SliceRequest
-from tpukit.remote.connection.keys import KeyPair
 from tpukit.slices import naming
 from tpukit.slices.capacity import Search
+from tpukit.ssh.keys import KeyPair
 
 
 def made(cloud: Cloud, context: Context, request: SliceRequest) -> Reachable:
@@ -45,7 +45,7 @@ def test_an_own_address_that_nobody_knows_is_told_before_anything_is_made(
     assert caught.value.also == ()
     with pytest.raises(TpukitError, match="is not offered in") as caught:
         made(prompt_cloud, blind, labelled(prompt_cloud, accelerator_type="v4-8"))
-    assert [each.what for each in caught.value.also] == ["cannot find out your public address"]
+    assert [error.what for error in caught.value.also] == ["cannot find out your public address"]
     assert prompt_cloud.nodes() == []
     assert prompt_cloud.firewall.list() == ()
 
@@ -102,12 +102,12 @@ def test_the_rule_is_waited_for_once_the_slice_is_there(
     """Its operation goes on beside the create, which takes longer."""
     context = context_on(cloud, key, clock)
     request = labelled(cloud)
-    found = made(cloud, context, request)
-    assert found.created
-    assert found.slice.tags == (ssh_rule.rule_name(found.slice),)
-    methods = [each["method"] for each in cloud.control("GET", "log")["requests"]]
+    slice_ = made(cloud, context, request)
+    assert slice_.created
+    assert slice_.slice.tags == (ssh_rule.rule_name(slice_.slice),)
+    methods = [request["method"] for request in cloud.control("GET", "log")["requests"]]
     wanted = ["firewalls.insert", "nodes.create", "globalOperations.wait"]
-    assert [each for each in methods if each in wanted] == wanted
+    assert [method for method in methods if method in wanted] == wanted
 
 
 def test_a_slice_that_is_lost_gets_no_rule(prompt_cloud: Cloud, context: Context) -> None:
@@ -169,7 +169,7 @@ def test_ctrl_c_between_two_rounds_names_the_rule_that_is_left(
     cloud: Cloud, clock: FakeClock, key: KeyPair
 ) -> None:
     def interrupt() -> None:
-        if any("places again" in line for line in cloud.states):
+        if any(" again at " in line for line in cloud.states):
             raise KeyboardInterrupt
 
     cloud.fault(preset="stockout", probability=1.0)

@@ -11,9 +11,9 @@ from support.local_cloud import PROJECT, ZONE, Cloud
 from support.slices import labelled
 
 from tpukit.access import cleanup, ssh_rule
-from tpukit.cloud.session import Session
-from tpukit.cloud.tpu import CloudTpu
 from tpukit.errors import Interrupted, NotAllowed, NotFound
+from tpukit.google.session import Session
+from tpukit.google.tpu import CloudTpu
 from tpukit.models import (
     DataDisk,
     FirewallRule,
@@ -56,7 +56,7 @@ def delete_all(
         on_state=on_state,
         on_warning=(warnings if warnings is not None else []).append,
     )
-    return deleter.end_all({each.name: each for each in slices}, cloud.deadline(seconds))
+    return deleter.end_all({slice_.name: slice_ for slice_ in slices}, cloud.deadline(seconds))
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from support.slices import labelled
 
 from tpukit.access import ssh_rule
 from tpukit.access.cleanup import Cleanup
-from tpukit.cloud.rehearsal import rehearsed
+from tpukit.google.rehearsal import rehearsed
 from tpukit.models import ApiCall, FirewallRule, QueuedResource, QueueRequest, Slice
 from tpukit.slices import naming
 
@@ -62,7 +62,7 @@ def test_the_slices_of_one_queued_resource_end_side_by_side_and_take_it_with_the
     prompt_cloud: Cloud,
 ) -> None:
     queued(prompt_cloud, 2)
-    both = {each.name: each for each in prompt_cloud.tpu.list(ZONE).slices}
+    both = {slice_.name: slice_ for slice_ in prompt_cloud.tpu.list(ZONE).slices}
     done = cleanup(prompt_cloud).end_all(both, prompt_cloud.deadline(60.0))
     assert (done.names, done.failed) == (["demo-0", "demo-1"], {})
     assert prompt_cloud.tpu.list_queued("-").requests == ()

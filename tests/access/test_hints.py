@@ -53,17 +53,17 @@ def test_what_is_kept_belongs_to_one_project_of_one_api(hints: Hints) -> None:
 def test_a_slice_that_was_found_in_one_zone_is_not_taken_for_the_only_one(hints: Hints) -> None:
     hints.keep(replace(HINT, everywhere=False))
     assert hints.recall("demo", "") is None
-    found = hints.recall("demo", "us-central1-a")
-    assert found
-    assert found.zone == "us-central1-a"
+    recall = hints.recall("demo", "us-central1-a")
+    assert recall
+    assert recall.zone == "us-central1-a"
     assert hints.recall("demo", "us-central1-b") is None
 
 
 def test_the_only_one_of_its_name_is_found_by_its_zone_too(hints: Hints) -> None:
     hints.keep(HINT)
-    found = hints.recall("demo", "us-central1-a")
-    assert found
-    assert found.zone == "us-central1-a"
+    recall = hints.recall("demo", "us-central1-a")
+    assert recall
+    assert recall.zone == "us-central1-a"
 
 
 def test_a_slice_that_is_forgotten_is_not_recalled(hints: Hints) -> None:

@@ -12,8 +12,8 @@ from support.local_cloud import PROJECT, ZONE, Cloud, FakeClock, json_reply, scr
 from tpukit.access import host_keys
 from tpukit.access.os_login import WorkerLogin
 from tpukit.access.pinned_keys import PinnedKeys
-from tpukit.cloud.tpu import CloudTpu
 from tpukit.errors import BadInput, SecurityRefusal, TpukitError
+from tpukit.google.tpu import CloudTpu
 from tpukit.models import Slice, WorkerIdentity
 
 
@@ -38,8 +38,8 @@ def test_each_worker_s_target_pins_its_own_host_keys(cloud: Cloud) -> None:
     identities = host_keys.published(cloud.tpu, found, cloud.deadline())
     targets = host_keys.targets(found, WorkerLogin("ada", ""), identities)
     assert {index: each.worker for index, each in targets.items()} == {0: 0, 1: 1, 2: 2, 3: 3}
-    assert len({each.host_keys for each in targets.values()}) == 4
-    assert {each.user for each in targets.values()} == {"ada"}
+    assert len({target.host_keys for target in targets.values()}) == 4
+    assert {target.user for target in targets.values()} == {"ada"}
 
 
 def test_host_keys_that_come_late_are_waited_for(cloud: Cloud, clock: FakeClock) -> None:
@@ -73,7 +73,10 @@ def test_a_slice_without_workers_has_no_targets(cloud: Cloud) -> None:
 def test_the_host_keys_of_workers_that_are_not_chosen_are_not_waited_for(cloud: Cloud) -> None:
     found = ready(cloud, kind="v3-32")
     answer = cloud.tpu.identities(ZONE, "demo")
-    silent = [replace(each, host_keys=() if each.index == 3 else each.host_keys) for each in answer]
+    silent = [
+        replace(target, host_keys=() if target.index == 3 else target.host_keys)
+        for target in answer
+    ]
 
     class Provider(Silent):
         def identities(self, zone: str, name: str) -> list[WorkerIdentity]:

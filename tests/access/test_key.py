@@ -13,14 +13,14 @@ from tpukit.access import ssh_rule
 from tpukit.access.context import Context
 from tpukit.access.key import install_key, key_line, with_access
 from tpukit.clock import Deadline, SystemClock
-from tpukit.cloud.tpu import CloudTpu
 from tpukit.errors import (
     DeadlinePassed,
     NotAllowed,
     TpukitError,
 )
+from tpukit.google.tpu import CloudTpu
 from tpukit.models import SliceChange
-from tpukit.remote.connection.keys import KeyPair, ensure_key_pair
+from tpukit.ssh.keys import KeyPair, ensure_key_pair
 
 
 def test_a_key_joins_those_that_are_there_and_other_metadata_stays(

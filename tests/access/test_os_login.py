@@ -12,10 +12,10 @@ from support.local_cloud import PROJECT, Cloud, json_reply, scripted
 from support.openssh_server import new_key
 
 from tpukit.access.os_login import OsLogins, WorkerLogin
-from tpukit.cloud.login_profiles import OsLogin
 from tpukit.errors import NotAllowed, TpukitError
+from tpukit.google.login_profiles import OsLogin
 from tpukit.models import LoginProfile
-from tpukit.remote.connection.keys import KeyPair, own_key_pair
+from tpukit.ssh.keys import KeyPair, own_key_pair
 
 OTHER = "ssh-ed25519 AAAAother laptop"
 

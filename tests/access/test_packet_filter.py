@@ -26,8 +26,8 @@ def deny(**given: object) -> FirewallRule:
     return FirewallRule("deny", "default", allowed=(), **values)  # type: ignore[arg-type]
 
 
-def admits(*rules: FirewallRule, found: Slice = TAGGED, source: str = "192.0.2.7") -> bool:
-    deciding = packet_filter.deciding(rules, found, source)
+def admits(*rules: FirewallRule, slice_: Slice = TAGGED, source: str = "192.0.2.7") -> bool:
+    deciding = packet_filter.deciding(rules, slice_, source)
     return bool(deciding and deciding.allowed)
 
 
@@ -73,7 +73,7 @@ def test_a_rule_that_cannot_be_read_admits_nobody(given: dict[str, object]) -> N
 
 
 def test_a_rule_of_another_network_admits_nobody() -> None:
-    assert not admits(rule(), found=replace(TAGGED, network="other"))
+    assert not admits(rule(), slice_=replace(TAGGED, network="other"))
 
 
 @pytest.mark.parametrize(

@@ -159,15 +159,15 @@ def test_of_fifty_in_six_zones_all_that_is_left_over_and_nothing_else_is_reaped(
     world.cloud.fault(kind="unreachable", method="*.list", zone=silent, times=1000)
     due = {(thing, zone): name for thing, zone, is_due, name in made if is_due and zone != silent}
     found = world.survey()
-    assert {(each.name, each.zone): "" for each in found.due} == dict.fromkeys(due, "")
+    assert {(slice_.name, slice_.zone): "" for slice_ in found.due} == dict.fromkeys(due, "")
     assert found.unreachable == (silent,)
     assert not found.whole
     done = world.reap(found)
-    assert done.names == [each.label for each in found.due]
+    assert done.names == [worker.label for worker in found.due]
     assert (done.spared, done.failed) == ([], {})
     world.cloud.control("DELETE", "faults")
-    left = {(each.name, each.zone) for each in world.cloud.tpu.list("-").slices}
-    left |= {(each.name, each.zone) for each in world.cloud.tpu.list_queued("-").requests}
+    left = {(slice_.name, slice_.zone) for slice_ in world.cloud.tpu.list("-").slices}
+    left |= {(request.name, request.zone) for request in world.cloud.tpu.list_queued("-").requests}
     for thing, zone, is_due, name in made:
         assert ((thing, zone) in left) == (not is_due or zone == silent), (thing, zone, name)
 
@@ -234,7 +234,7 @@ def test_all_rules_of_what_is_reaped_go_with_it(prompt_cloud: Cloud) -> None:
     name = world.slice(ZONE, world.labels(-1.0))
     request = world.queued(ZONE, world.labels(-1.0))
     tags = [ssh_rule.tag(PROJECT, ZONE, each) for each in (name, f"{request}-0")]
-    (found,) = [each for each in prompt_cloud.tpu.list(ZONE).slices if each.name == name]
+    (found,) = [slice_ for slice_ in prompt_cloud.tpu.list(ZONE).slices if slice_.name == name]
     for name, tag in (
         (ssh_rule.purpose_name(found, "nfs"), tags[0]),
         *zip(tags, tags, strict=True),

@@ -27,12 +27,12 @@ from tpukit.errors import (
     TransportFailed,
 )
 from tpukit.models import FirewallRule, QueueRequest, Slice, WorkerIdentity
-from tpukit.remote.connection.client import Connector
-from tpukit.remote.connection.keys import KeyPair
-from tpukit.remote.connection.target import Target
-from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.slices.find import find_named
 from tpukit.slices.last_seen import LastSeen, naming_what_exists
+from tpukit.ssh.client import Connector
+from tpukit.ssh.keys import KeyPair
+from tpukit.ssh.target import Target
+from tpukit.ssh.worker import RemoteWorker
 
 PATIENCE = 120.0
 EVERYBODY = FirewallRule("all-ssh", "default", ("0.0.0.0/0",), ())
@@ -94,10 +94,10 @@ def context(
 
 
 def workers_of(
-    context: Context, found: Slice, selection: str = "all", **how: object
+    context: Context, slice_: Slice, selection: str = "all", **how: object
 ) -> list[RemoteWorker]:
     deadline = Deadline.after(context.clock, PATIENCE)
-    return slice_workers.workers(context, [found], selection, deadline, PATIENCE, **how)
+    return slice_workers.workers(context, [slice_], selection, deadline, PATIENCE, **how)
 
 
 def test_a_missing_rule_is_named_before_the_patience_is_over(
@@ -271,12 +271,12 @@ def test_a_slice_lost_meanwhile_is_noticed_by_the_shortest_patience_too(
 def test_a_slice_that_vanished_meanwhile_is_lost_and_nothing_is_said_to_be_left(
     cloud: Cloud, context: Context
 ) -> None:
-    found = ready(cloud)
-    (worker,) = workers_of(context, found)
+    slice_ = ready(cloud)
+    (worker,) = workers_of(context, slice_)
     cloud.vanish("demo")
     with (
         pytest.raises(SliceLost, match="demo is gone") as caught,
-        naming_what_exists(LastSeen("demo", ZONE, found.state)),
+        naming_what_exists(LastSeen("demo", ZONE, slice_.state)),
     ):
         worker.connect()
     assert (caught.value.exists, caught.value.fix) == ((), None)
@@ -334,7 +334,7 @@ def test_workers_are_selected_before_anything_is_asked_of_them(
         return [replace(e, host_keys=() if e.index == 3 else e.host_keys) for e in answer]
 
     context = replace(context, provider=Provider(cloud, identities=identities))
-    assert [each.index for each in workers_of(context, found, "0,2")] == [0, 2]
+    assert [worker.index for worker in workers_of(context, found, "0,2")] == [0, 2]
     with pytest.raises(SecurityRefusal, match="worker 3"):
         workers_of(context, found)
 
@@ -457,6 +457,26 @@ def test_somebody_else_at_the_address_is_refused_unless_the_slice_has_moved(
     )
 
 
+def test_a_worker_that_moved_after_a_look_for_another_one_is_not_taken_for_a_stranger(
+    cloud: Cloud, context: Context, network: Network
+) -> None:
+    def impostor(number: int) -> None:
+        if network.dialled[-1][1] != "198.51.100.77":
+            raise HostKeyMismatch("another key")
+
+    network.on_dial = impostor
+    slice_ = ready(cloud, {"ssh-keys": key_line("ada", context.key)}, kind="v3-32")
+    known = [slice_]
+    context = replace(context, provider=Provider(cloud, get=lambda zone, name: known[-1]))
+    first, second, *_ = workers_of(context, slice_)
+    second.check_slice()
+    addressed = replace(slice_.workers[0], external_address="198.51.100.77")
+    known.append(replace(slice_, workers=(addressed, *slice_.workers[1:])))
+    with pytest.raises(TransportFailed):
+        first.connect()
+    assert network.dialled[-1][1] == "198.51.100.77"
+
+
 def test_host_keys_that_cannot_be_read_again_end_no_wait(
     cloud: Cloud, context: Context, network: Network
 ) -> None:
@@ -537,24 +557,24 @@ def test_workers_that_do_not_answer_look_at_the_slice_once_for_all(
     found, deadline = ready(cloud, kind="v3-32"), Deadline.after(context.clock, PATIENCE)
     workers = slice_workers.workers(context, [found], "all", deadline, patience=1.0)
     before = len(cloud.calls("nodes.get"))
-    for each in workers:
+    for worker in workers:
         with pytest.raises(TransportFailed):
-            each.connect()
+            worker.connect()
     assert len(cloud.calls("nodes.get")) == before + 1
 
 
 def test_no_hint_is_left_of_a_worker_that_is_believed_once(cloud: Cloud, context: Context) -> None:
     """The next command, which did not ask for that, would believe whoever answers."""
-    found = ready(cloud)
+    slice_ = ready(cloud)
     cloud.fault(
         method="nodes.getGuestAttributes", kind="status", times=1, status="PERMISSION_DENIED"
     )
-    (worker,) = workers_of(replace(context, accept_new=True), found)
+    (worker,) = workers_of(replace(context, accept_new=True), slice_)
     assert worker.target
     assert worker.target.accept_new
-    assert context.hints.recall(found.name, found.zone) is None
-    workers_of(context, found)
-    assert context.hints.recall(found.name, found.zone)
+    assert context.hints.recall(slice_.name, slice_.zone) is None
+    workers_of(context, slice_)
+    assert context.hints.recall(slice_.name, slice_.zone)
 
 
 def test_the_workers_of_a_multislice_have_what_jax_looks_for_and_others_have_not(
@@ -566,10 +586,10 @@ def test_the_workers_of_a_multislice_have_what_jax_looks_for_and_others_have_not
     alone = ready(cloud)
 
     def known(*slices: Slice) -> list[dict[str, str]]:
-        found = slice_workers.workers(context, slices, "all", cloud.deadline(), PATIENCE)
+        workers = slice_workers.workers(context, slices, "all", cloud.deadline(), PATIENCE)
         return [
-            {name[10:]: value for name, value in each.variables.items() if name[0] == "M"}
-            for each in found
+            {name[10:]: value for name, value in worker.variables.items() if name[0] == "M"}
+            for worker in workers
         ]
 
     first = pair[0].workers[0].internal_address

@@ -12,9 +12,9 @@ import pytest
 from tpukit.access.ssh_config import Host, SshConfig, UserConfig, host_names
 from tpukit.errors import BadInput
 from tpukit.models import Slice
-from tpukit.remote.connection.keys import ensure_key_pair
-from tpukit.remote.connection.openssh import OpenSsh
-from tpukit.remote.connection.target import Target
+from tpukit.ssh.keys import ensure_key_pair
+from tpukit.ssh.openssh import OpenSsh
+from tpukit.ssh.target import Target
 
 DAY = 1_700_000_000.0
 _NAMES = ("tpu.demo.0", "tpu.demo.1", "tpu.demo-1.0", "tpu.demo-1.1", "tpu.own", "tpu.own.1")
@@ -31,14 +31,14 @@ def ours(tmp_path: Path) -> SshConfig:
     return SshConfig(tmp_path / "ssh")
 
 
-def hosts(openssh: OpenSsh, found: Slice = DEMO, count: int = 2, **changes: str) -> list[Host]:
+def hosts(openssh: OpenSsh, slice_: Slice = DEMO, count: int = 2, **changes: str) -> list[Host]:
     public = " ".join(openssh.key.public.split()[:2])
     return [
         Host(
-            host_names(found, index),
+            host_names(slice_, index),
             replace(
                 Target(f"w{index}", index, f"10.0.0.{index}", 22, "ada", (public,)),
-                alias=f"tpukit.p.{found.zone}.{found.name}.{index}",
+                alias=f"tpukit.p.{slice_.zone}.{slice_.name}.{index}",
                 **changes,  # type: ignore[arg-type]
             ),
         )
@@ -159,8 +159,8 @@ def test_no_value_of_the_api_becomes_a_line_of_its_own(
 def test_many_at_once_lose_no_slice(ours: SshConfig, openssh: OpenSsh) -> None:
     slices = [replace(DEMO, name=f"s{index}x") for index in range(8)]
     threads = [
-        threading.Thread(target=ours.put, args=(each, hosts(openssh, each), openssh))
-        for each in slices
+        threading.Thread(target=ours.put, args=(slice_, hosts(openssh, slice_), openssh))
+        for slice_ in slices
     ]
     for thread in threads:
         thread.start()

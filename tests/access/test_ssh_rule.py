@@ -24,10 +24,10 @@ def rule(**given: object) -> FirewallRule:
     return FirewallRule(TAG, "default", **values)  # type: ignore[arg-type]
 
 
-def apply(context: Context, found: Slice, ranges: Sequence[str]) -> tuple[FirewallRule, bool]:
+def apply(context: Context, slice_: Slice, ranges: Sequence[str]) -> tuple[FirewallRule, bool]:
     """Let a rule admit these ranges; return it and whether it changed."""
     context = replace(context, source_ranges=tuple(ranges))
-    opening = rule_opening.ask(context, found, ranges)
+    opening = rule_opening.ask(context, slice_, ranges)
     opening.wait()
     return opening.rule, opening.changed
 

@@ -31,8 +31,8 @@ from support.openssh_server import eventually
 from support.slices import labelled
 
 from tpukit.emulator.core.emulator_clock import parse_timestamp
-from tpukit.remote.agent_client import AgentAnswer, answers_in
 from tpukit.slices.lifetime import EXPIRES, IDLE, moment, seconds_of
+from tpukit.ssh.agent_client import AgentAnswer, answers_in
 
 pytestmark = pytest.mark.process
 

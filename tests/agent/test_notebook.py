@@ -19,7 +19,7 @@ from support.agent_program import agent_words
 from support.measured_python import measuring
 from support.openssh_workers import eventually
 
-from tpukit.remote import agent_client
+from tpukit.ssh import agent_client
 
 pytestmark = pytest.mark.process
 

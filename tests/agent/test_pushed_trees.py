@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import fcntl
+import itertools
 import json
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -22,10 +24,10 @@ from support.agent_program import agent_words
 from support.openssh_server import eventually
 
 from tpukit.agent.contents import manifest_digest
-from tpukit.remote.command.fan_out import Outcome
-from tpukit.remote.connection.worker import RemoteWorker
-from tpukit.work.pushes import Lack, Push
-from tpukit.work.worktree import Tree
+from tpukit.files.pushes import Lack, Push
+from tpukit.files.worktree import Tree
+from tpukit.ssh.fan_out import Outcome
+from tpukit.ssh.worker import RemoteWorker
 
 pytestmark = pytest.mark.process
 
@@ -221,22 +223,25 @@ def test_a_tree_becomes_another_one_and_what_was_made_there_stays(worker: Worker
     assert worker.push(NEW) == "sent"
     assert (worker.look(), read(worker.tree)) == ("intact", {**NEW, **OWN})
     assert not (worker.tree / "going").exists()
-    assert {each.name for each in (worker.tree / ".tpukit").iterdir()} == {"pushed", "lock"}
+    assert {path.name for path in (worker.tree / ".tpukit").iterdir()} == {"pushed", "lock"}
 
 
 @pytest.mark.journey
 @pytest.mark.parametrize("end", [KILL, FULL_DISK], ids=["killed", "full disk"])
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.long)])
 def test_wherever_it_ends_every_file_is_old_or_new_and_the_next_push_finishes(
-    worker: Worker, end: str
+    worker: Worker, end: str, every: int
 ) -> None:
-    """At each call that changes something the agent is killed, or that fails."""
+    """At each call, or each fourth, that changes something, the agent is killed or the call fails.
+
+    The first call is chosen at random.
+    """
     home, pristine = worker.folder / "home", worker.folder / "pristine"
     worker.push(OLD)
     write(worker.tree, OWN)
     shutil.copytree(home, pristine, symlinks=True)
-    at, words = 0, set()
-    while True:
-        at += 1
+    words: set[str] = set()
+    for at in itertools.count(random.randint(1, every), every):
         shutil.rmtree(home)
         shutil.copytree(pristine, home, symlinks=True)
         with worker.ending(at, end) as calls:
@@ -252,7 +257,7 @@ def test_wherever_it_ends_every_file_is_old_or_new_and_the_next_push_finishes(
             assert found in ({**OLD, **OWN}, {**NEW, **OWN}), at
         if answer == "sent":
             assert found == {**NEW, **OWN}, at
-        following = THIRD if at % 2 else NEW
+        following = THIRD if at // every % 2 else NEW
         assert worker.push(following) in ("sent", "intact"), at
         assert (worker.look(), read(worker.tree)) == ("intact", {**following, **OWN}), at
     assert at > 20

@@ -132,11 +132,11 @@ class Local:
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Local]:
     """An emulator whose creates take half a second."""
     home = tmp_path_factory.mktemp("local")
-    found = Local({**bare_environment(home), "TPUKIT_LOCAL": "1"})
-    started = found.run("emulator", "start", "--create-seconds", "0.5")
+    job = Local({**bare_environment(home), "TPUKIT_LOCAL": "1"})
+    started = job.run("emulator", "start", "--create-seconds", "0.5")
     assert started.status == 0, started.err
-    yield found
-    found.close()
+    yield job
+    job.close()
 
 
 @pytest.fixture

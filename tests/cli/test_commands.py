@@ -131,7 +131,7 @@ def test_a_global_flag_means_the_same_before_and_after_the_verb(
     make(prompt_cloud)
     make(prompt_cloud, "other", zone=OTHER_ZONE)
     document = run(*words, environment=prompt_cloud.environment()).document
-    assert [each["name"] for each in document["slices"]] == ["demo"]
+    assert [slice_["name"] for slice_ in document["slices"]] == ["demo"]
 
 
 def test_the_flag_after_the_verb_wins(run: Run, prompt_cloud: Cloud) -> None:
@@ -182,16 +182,16 @@ def test_create_sends_every_flag(run: Run, prompt_cloud: Cloud) -> None:
         environment=prompt_cloud.environment(),
     )
     assert result.status == 0, result.err
-    found = prompt_cloud.tpu.get(ZONE, "demo")
-    assert found.provisioning == "spot"
-    assert found.runtime_version == "tpu-vm-base"
-    assert found.labels["team"] == "vision"
-    assert found.labels["tpukit-owner"] == "ada"
-    assert found.tags[:2] == ("one", "two")
-    assert found.tags[2] == ssh_rule.rule_name(found)
-    assert found.metadata["b"] == "x=y"
-    assert found.metadata["ssh-keys"].startswith("ada:ssh-ed25519 ")
-    assert not found.workers[0].external_address
+    slice_ = prompt_cloud.tpu.get(ZONE, "demo")
+    assert slice_.provisioning == "spot"
+    assert slice_.runtime_version == "tpu-vm-base"
+    assert slice_.labels["team"] == "vision"
+    assert slice_.labels["tpukit-owner"] == "ada"
+    assert slice_.tags[:2] == ("one", "two")
+    assert slice_.tags[2] == ssh_rule.rule_name(slice_)
+    assert slice_.metadata["b"] == "x=y"
+    assert slice_.metadata["ssh-keys"].startswith("ada:ssh-ed25519 ")
+    assert not slice_.workers[0].external_address
 
 
 def test_a_name_not_given_is_said_before_the_first_call(run: Run, prompt_cloud: Cloud) -> None:
@@ -207,6 +207,37 @@ def test_list_is_tab_separated_and_uncut_in_a_pipe(run: Run, prompt_cloud: Cloud
     row = result.out.splitlines()[0].split("\t")
     assert row[:8] == [name, ZONE, "v3-8", "READY", "HEALTHY", "1", "on-demand", "ada"]
     assert result.err == ""
+
+
+def test_list_in_another_form_or_with_other_columns(run: Run, prompt_cloud: Cloud) -> None:
+    make(prompt_cloud)
+    environment = prompt_cloud.environment()
+    assert run("-o", "name", "list", environment=environment).out == "demo\n"
+    assert run("list", "--columns", "state,name", environment=environment).out == "READY\tdemo\n"
+    table = run("list", "--output=table", environment=environment).out.splitlines()
+    assert table[0].split()[:4] == ["NAME", "ZONE", "TYPE", "STATE"]
+    document = run("list", "-o", "json", environment=environment).document
+    assert document["slices"][0]["name"] == "demo"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (
+            ("-o", "xml"),
+            "'xml' is no value of --output\nfix: --output table or tsv or json or name",
+        ),
+        (("--color", "red"), "'red' is no value of --color\nfix: --color auto or always or never"),
+        (("--columns", "name,age"), "list has no column AGE\nfix: --columns name,zone,type,state"),
+    ],
+)
+def test_an_unknown_form_is_refused(run: Run, words: tuple[str, ...], told: str) -> None:
+    assert told in run("list", *words).says(2).err
+
+
+def test_an_error_before_the_command_has_the_chosen_form_too(run: Run) -> None:
+    for words in (("-o", "json"), ("--output=json",), ("--json",)):
+        assert run("list", *words, "--what").document["error"]["code"] == 2
 
 
 def test_list_as_json_holds_slices_and_the_silent_zones(run: Run, prompt_cloud: Cloud) -> None:
@@ -248,9 +279,10 @@ def test_describe_shows_a_field_a_row(run: Run, prompt_cloud: Cloud) -> None:
     assert rows["subnetwork"] == "default"
     assert rows["external addresses"] == "yes"
     assert rows["service account"].endswith("-compute@developer.gserviceaccount.com")
-    assert {"data disks", "queued resource"} <= rows.keys()
+    assert rows["owner"]
+    assert all(rows.values()), "no row without a value"
     document = run("describe", "demo", "--json", environment=environment).document
-    assert set(document) == {"v", "slice"}
+    assert set(document) == {"v", "slice", "next"}
 
 
 @pytest.mark.parametrize(
@@ -441,7 +473,7 @@ def test_the_caller_s_own_address_is_the_range_where_none_is_given(
     result = run("firewall", "apply", "demo", "--json", environment=prompt_cloud.environment())
     assert result.status == 0, result.err
     ranges = result.document["rules"][0]["source_ranges"]
-    assert [each.startswith("127.") for each in ranges] == [True]
+    assert [range_.startswith("127.") for range_ in ranges] == [True]
 
 
 def test_a_slice_that_has_no_workers_yet_has_no_address_to_open(run: Run, cloud: Cloud) -> None:
@@ -462,7 +494,7 @@ def test_types_need_no_cloud_and_no_home(run: Run) -> None:
     assert rows[0][:5] == ["v3-8", "4", "8", "1", "8"]
     document = run("types", "v6e", "--json", environment={}).document
     assert set(document) == {"v", "types"}
-    assert all(each["generation"] == "v6e" for each in document["types"])
+    assert all(type_["generation"] == "v6e" for type_ in document["types"])
 
 
 def test_no_emulator_is_not_found(run: Run) -> None:
@@ -490,8 +522,8 @@ def test_what_the_api_says_stays_data(run: Run, prompt_cloud: Cloud, text: str) 
 
 def test_config_explain_says_of_every_setting_where_it_comes_from(run: Run, tmp_path: Path) -> None:
     environment = {**bare_environment(tmp_path), "TPUKIT_ZONE": "us-central1-b"}
-    found = run("config", "explain", "--project", "proj-1", "--json", environment=environment)
-    settings = found.document["settings"]
+    done = run("config", "explain", "--project", "proj-1", "--json", environment=environment)
+    settings = done.document["settings"]
     assert settings["zone"] == {"value": "us-central1-b", "origin": "TPUKIT_ZONE"}
     assert settings["project"] == {"value": "proj-1", "origin": "flag --project"}
     assert settings["quota_project"] == {"value": "", "origin": "not set"}
@@ -526,7 +558,7 @@ def test_create_takes_the_type_and_the_name_in_either_order(
 def test_a_list_is_chosen_from_by_label_and_state(run: Run, standing: Cloud) -> None:
     def listed(*flags: str) -> list[str]:
         done = run("list", *flags, "--json", environment=standing.environment())
-        return [each["name"] for each in done.document["slices"]]
+        return [slice_["name"] for slice_ in done.document["slices"]]
 
     assert listed("--state", "ready", "--sort", "created") == ["demo"]
     assert listed("--state", "CREATING") == listed("--label", "none=such") == []

@@ -29,7 +29,7 @@ def test_an_open_network_is_told_and_the_rule_of_a_slice_lets_us_in_once_it_is_c
         assert "opened: tcp:22 from 127." in made
         assert "it lets you in when default-allow-ssh, open to everybody, is closed" in made
         assert "lets the whole world reach port 22" in made
-        rule = next(each for each in run("firewall", "list").split() if each.startswith("tpukit-"))
+        rule = next(word for word in run("firewall", "list").split() if word.startswith("tpukit-"))
         let_everybody_in(cloud.variables, allowed=False)
         run("ssh", "demo", "--", "true")
         run("firewall", "audit")

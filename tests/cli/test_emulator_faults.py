@@ -61,7 +61,7 @@ def test_a_fault_is_added_met_listed_and_cleared(tpukit: Tpukit) -> None:
     row = tpukit.succeeds("emulator", "fault", "list").stdout.strip().split("\t")
     assert row == ["api", "nodes.create", "scarce", "operation", "2", "1", "*", "*"]
     last = tpukit.document("emulator", "fault", "clear")
-    assert [each["served"] for each in last["faults"]] == [1]
+    assert [fault["served"] for fault in last["faults"]] == [1]
     assert account(tpukit, "faults") == []
 
 
@@ -99,7 +99,7 @@ def test_every_kind_of_fault_stands_in_the_help_and_on_the_page(tpukit: Tpukit) 
     refused = tpukit.ends_with(2, *add, "--kind", "operation", "--method", "nodes.stop").stderr
     methods = re.findall(r"[a-zA-Z]+\.[a-z]+\b", refused)
     assert len(methods) == 5
-    assert [each for each in methods if f"`{each}`" not in row] == []
+    assert [method for method in methods if f"`{method}`" not in row] == []
 
 
 def test_a_clock_that_stands_still_says_what_that_does(tpukit: Tpukit) -> None:
@@ -117,9 +117,9 @@ def test_a_fault_that_could_never_be_served_is_a_usage_error(tpukit: Tpukit) -> 
 
 
 def test_the_presets_are_listed_with_their_texts(tpukit: Tpukit) -> None:
-    found = tpukit.document("emulator", "fault", "presets")["presets"]
-    assert {"stockout", "quota", "rate-limit"} <= {each["name"] for each in found}
-    assert all(each["message"] for each in found)
+    presets = tpukit.document("emulator", "fault", "presets")["presets"]
+    assert {"stockout", "quota", "rate-limit"} <= {preset["name"] for preset in presets}
+    assert all(preset["message"] for preset in presets)
 
 
 @pytest.mark.journey
@@ -157,8 +157,8 @@ def test_the_parameters_of_a_worker_s_fault_reach_the_rule(tpukit: Tpukit) -> No
         ("cut", "--bytes", "77", "--times", "2"),
         ("slow", "--rate", "88", "--seconds", "5"),
     ):
-        found = tpukit.document("emulator", "worker", "*", "all", "--fault", *words)
-    cut, slow = found["workers"]
+        document = tpukit.document("emulator", "worker", "*", "all", "--fault", *words)
+    cut, slow = document["workers"]
     assert (cut["bytes"], cut["times"], cut["worker"]) == (77, 2, None)
     assert (slow["rate"], slow["seconds"]) == (88, 5.0)
 
@@ -168,8 +168,8 @@ def test_a_slice_is_preempted_gets_a_health_and_vanishes(tpukit: Tpukit) -> None
     tpukit.succeeds("create", "v3-8", "spot")
     tpukit.succeeds("emulator", "health", "spot", "UNHEALTHY_MAINTENANCE")
     tpukit.ends_with(2, "emulator", "health", "spot", "WELL")
-    (found,) = tpukit.slices("spot")
-    assert (found["state"], found["health"]) == ("READY", "UNHEALTHY_MAINTENANCE")
+    (slice_,) = tpukit.slices("spot")
+    assert (slice_["state"], slice_["health"]) == ("READY", "UNHEALTHY_MAINTENANCE")
     tpukit.succeeds("emulator", "preempt", "spot")
     assert tpukit.slices("spot")[0]["state"] == "PREEMPTED"
     assert tpukit.document("emulator", "preempt", "spot", "--vanish")["vanished"] is True
@@ -188,10 +188,10 @@ def test_the_clock_is_shown_advanced_and_sped_up(tpukit: Tpukit) -> None:
 
 def test_the_log_tells_what_was_asked_and_answered(tpukit: Tpukit) -> None:
     tpukit("describe", "nobody")
-    found = tpukit.document("emulator", "log", "--method", "nodes.*")["requests"]
-    assert found
-    assert all(each["method"].startswith("nodes.") for each in found)
-    assert {"time", "verb", "path", "status"} <= found[-1].keys()
+    requests = tpukit.document("emulator", "log", "--method", "nodes.*")["requests"]
+    assert requests
+    assert all(request["method"].startswith("nodes.") for request in requests)
+    assert {"time", "verb", "path", "status"} <= requests[-1].keys()
     rows = tpukit.succeeds("emulator", "log").stdout.splitlines()
     assert rows
     assert all(len(row.split("\t")) == 6 for row in rows)
@@ -209,9 +209,11 @@ def test_a_scenario_is_begun_with_the_emulator_and_replayed_by_another(tmp_path:
             tpukit.ends_with(6, "create", "v3-8", "scarce")
             # A slice that is preempted while somebody waits for it may never be seen READY.
             tpukit("create", "v3-8", "scarce")
-            (found,) = tpukit.slices("scarce")
+            (slice_,) = tpukit.slices("scarce")
             played = tpukit.document("emulator", "fault", "list")
-            outcomes.append((found["state"], [len(played[kind]) for kind in played if kind != "v"]))
+            outcomes.append(
+                (slice_["state"], [len(played[kind]) for kind in played if kind != "v"])
+            )
             assert [rule["served"] for rule in played["faults"] + played["events"]] == [1, 1]
         finally:
             tpukit.succeeds("emulator", "stop")
@@ -254,7 +256,7 @@ def test_a_state_file_cut_anywhere_keeps_the_emulator_from_starting_and_is_kept(
     assert "state file" in json.loads(done.stdout)["error"]["message"]
     assert state.read_bytes() == whole[: len(whole) // 2]
     state.write_bytes(whole)
-    assert [each["name"] for each in tpukit.document("list")["slices"]] == ["demo"]
+    assert [slice_["name"] for slice_ in tpukit.document("list")["slices"]] == ["demo"]
     tpukit.succeeds("emulator", "stop")
 
 

@@ -35,7 +35,7 @@ def nodes(address: str, token: str) -> list[str]:
         client = tpu_v2.TpuClient(transport=TpuGrpcTransport(channel=channel))
         parent = "projects/tpukit-local/locations/emulator-local1-a"
         metadata = [("authorization", f"Bearer {token}")]
-        return [each.name for each in client.list_nodes(parent=parent, metadata=metadata)]
+        return [node.name for node in client.list_nodes(parent=parent, metadata=metadata)]
 
 
 @pytest.mark.full_size

@@ -23,9 +23,9 @@ def emulator(run: Run, own_emulator: dict[str, str]) -> EmulatorClient:
     own_emulator["TPUKIT_KEEP_HINTS"] = "no"
     assert run("create", "v4-16", "demo", environment=own_emulator).status == 0
     assert run("firewall", "apply", "demo", environment=own_emulator).status == 0
-    found = daemon.running(Paths.from_environment(own_emulator).emulator)
-    assert found
-    client = EmulatorClient(found.url, found.token)
+    running = daemon.running(Paths.from_environment(own_emulator).emulator)
+    assert running
+    client = EmulatorClient(running.url, running.token)
     forbidden = {"method": "nodes.getGuestAttributes", "kind": "status", "times": 1000}
     client.add_fault({**forbidden, "status": "PERMISSION_DENIED"})
     return client

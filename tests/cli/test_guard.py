@@ -10,7 +10,7 @@ from cli.conftest import Run
 from tpukit.cli.global_flags import GlobalFlags
 from tpukit.cli.toolkit import Toolkit
 from tpukit.errors import TransportFailed
-from tpukit.work.guard import install_guard, wants_guard
+from tpukit.jobs.guard import install_guard, wants_guard
 
 pytestmark = pytest.mark.journey
 
@@ -18,9 +18,9 @@ pytestmark = pytest.mark.journey
 def test_a_slice_on_the_emulator_ends_by_itself(run: Run, own_emulator: dict[str, str]) -> None:
     run("create", "v3-8", "demo", "--ttl", "1h", environment=own_emulator)
     toolkit = Toolkit(GlobalFlags(local=True), environ=own_emulator)
-    found = toolkit.find("demo")
+    found = toolkit.slices.find("demo")
     assert wants_guard(found)
-    (worker,) = toolkit.workers(found, "0", 60.0)
+    (worker,) = toolkit.reach.workers(found, "0", 60.0)
     endpoint = toolkit.settings.get("tpu_endpoint")
     report = install_guard(worker, found, endpoint, deadline=toolkit.deadline(60.0))
     assert report.may_delete is True, report

@@ -13,9 +13,9 @@ PAGE = Path(__file__).parents[2] / "docs/reference/hardware.md"
 
 
 def test_every_published_figure_of_every_type_has_a_source() -> None:
-    for found in all_types():
-        facts = hardware.of_type(found)
-        assert all(bool(fact.value) == bool(fact.sources) for fact in facts), found.name
+    for type_ in all_types():
+        facts = hardware.of_type(type_)
+        assert all(bool(fact.value) == bool(fact.sources) for fact in facts), type_.name
         assert len({fact.name for fact in facts}) == len(facts)
 
 
@@ -42,7 +42,7 @@ def test_types_shows_a_type_s_figures_with_their_sources(run: Run) -> None:
     }
     shown = run("types", "v3-8", environment={}).out
     sources = {each["fact"]: each["sources"] for each in document["hardware"]}
-    assert any("'TPU v3'" in each for each in sources["MXUs"])
+    assert any("'TPU v3'" in mxu for mxu in sources["MXUs"])
     assert "ICI a chip, both ways\tnot published\t" in shown
 
 

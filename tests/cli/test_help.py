@@ -12,7 +12,7 @@ from cli.conftest import Run
 from cli.test_commands import commands
 from tpukit.cli.global_flags import GlobalFlags
 from tpukit.cli.main import application
-from tpukit.cli.pages import GROUPS, SECTIONS, SUMMARIES, VERBS
+from tpukit.cli.pages import _SUBJECTS, GROUPS, SECTIONS, SUMMARIES, VERBS
 from tpukit.emulator.faults.worker_faults import KINDS
 
 GLOBAL = "|".join(GlobalFlags.__dataclass_fields__)
@@ -32,6 +32,12 @@ def test_the_summaries_of_the_first_page_are_those_of_the_commands() -> None:
     tree = get_command(application())
     found = {name: each.get_short_help_str(1000) for name, each in tree.commands.items()}
     assert found == SUMMARIES
+
+
+def test_every_flag_with_a_subject_exists() -> None:
+    tree = get_command(application())
+    flags = {flag.name for command in tree.commands.values() for flag in command.params}
+    assert {name for names in _SUBJECTS.values() for name in names.split()} <= flags
 
 
 @pytest.mark.parametrize("command", commands())
@@ -70,7 +76,7 @@ def test_every_command_is_on_the_page_and_none_shows_braces_or_global_flags(run:
 
 def test_help_explains_flags_variables_codes_and_commands(run: Run) -> None:
     assert "--project PROJECT\tProject that pays." in run("help", "flags").out
-    assert "--json\tPrint one JSON document." in run("help", "flags").out
+    assert "--json\tPrint one JSON document, as -o json does." in run("help", "flags").out
     assert (
         "TPUKIT_ZONE\tthe setting zone, before CLOUDSDK_COMPUTE_ZONE\n"
         in run("help", "environment").out

@@ -26,9 +26,9 @@ class Cli:
 
     def __init__(self, run: Run, environment: dict[str, str]) -> None:
         self._run, self.environment = run, environment
-        found = daemon.running(Paths.from_environment(environment).emulator)
-        assert found
-        self.emulator = EmulatorClient(found.url, found.token)
+        running = daemon.running(Paths.from_environment(environment).emulator)
+        assert running
+        self.emulator = EmulatorClient(running.url, running.token)
         self.succeeds("create", "v4-16", "demo")
         self.succeeds("firewall", "apply", "demo")
 
@@ -44,11 +44,11 @@ class Cli:
         """Return the methods of the API that a successful command called."""
         before = len(self.emulator.log())
         self.succeeds(*words)
-        return [each["method"] for each in self.emulator.log()[before:]]
+        return [call["method"] for call in self.emulator.log()[before:]]
 
     def node(self) -> str:
-        (found,) = self.succeeds("list", "--json").document["slices"]
-        return f"projects/{found['project']}/locations/{found['zone']}/nodes/demo"
+        (slice_,) = self.succeeds("list", "--json").document["slices"]
+        return f"projects/{slice_['project']}/locations/{slice_['zone']}/nodes/demo"
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_without_the_need_of_an_api_none_of_its_clients_is_imported(cli: Cli) ->
     program = (
         "import sys; from tpukit.cli.main import status; code = status(sys.argv[1:]); "
         "print(code, [each for each in ('google.auth', 'requests', 'google.cloud.tpu_v2', "
-        "'tpukit.cloud.session') if each in sys.modules])"
+        "'tpukit.google.session') if each in sys.modules])"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, "run", "demo", "--", "true"],
@@ -125,7 +125,7 @@ def test_a_slice_made_again_under_its_name_is_reached_and_remembered(cli: Cli) -
     del cli.environment["TPUKIT_KEEP_HINTS"]
     after = cli.succeeds("run", "demo", "--json", "--", "hostname").document["results"]
     assert len(after) == 2
-    assert {each["stdout"] for each in before}.isdisjoint(each["stdout"] for each in after)
+    assert {result["stdout"] for result in before}.isdisjoint(result["stdout"] for result in after)
     assert cli.asked("run", "demo", "--", "true") == []
 
 
@@ -151,7 +151,7 @@ def test_hints_are_of_one_project_of_one_api(tmp_path: Path) -> None:
     def recalled(endpoint: str, project: str) -> Hint | None:
         environ = {**bare_environment(tmp_path), "TPUKIT_TPU_ENDPOINT": endpoint}
         environ["TPUKIT_COMPUTE_ENDPOINT"] = endpoint
-        hints = Toolkit(GlobalFlags(project=project), environ=environ).hints
+        hints = Toolkit(GlobalFlags(project=project), environ=environ).slices.hints
         if (endpoint, project) == ("https://tpu.example", "demo-project"):
             hints.keep(Hint(Slice("demo", project, "z", "v3-8", "r", "READY"), {}, everywhere=True))
         return hints.recall("demo", "")

@@ -19,7 +19,7 @@ def make(cloud: Cloud, name: str, owner: str = "ada", **given: object) -> None:
 
 
 def names(cloud: Cloud) -> list[str]:
-    return [each.rpartition("/")[2] for each in cloud.nodes()]
+    return [node.rpartition("/")[2] for node in cloud.nodes()]
 
 
 def test_slices_are_deleted_by_pattern_and_by_label(run: Run, prompt_cloud: Cloud) -> None:
@@ -32,8 +32,12 @@ def test_slices_are_deleted_by_pattern_and_by_label(run: Run, prompt_cloud: Clou
         "kept": {},
     }.items():
         make(prompt_cloud, name, labels=labels)
+    rates = {"TPUKIT_RATES": "v3=2.20"}
+    questioned = run("delete", "exp-2", environment={**environment, **rates}).says(2).err
+    assert "delete exp-2 (us-central1-a, made just now, cost 0.0" in questioned
     asked = run("delete", "exp-*", "--label", "team=b", environment=environment).says(2).err
-    assert "delete 2 slices: exp-2 (us-central1-a, made just now), exp-3 (" in asked
+    assert "error: delete these 2 slices? needs an answer\n" in asked
+    assert "why: exp-2  us-central1-a, made just now\n     exp-3  us-central1-a, made" in asked
     assert len(names(prompt_cloud)) == 5
     done = run("delete", "exp-*", "--label", "team=b", "--yes", environment=environment)
     assert sorted(done.out.split()) == ["exp-2", "exp-3"]
@@ -54,10 +58,43 @@ def test_slices_of_yours_are_extended_by_pattern(run: Run, prompt_cloud: Cloud) 
     make(prompt_cloud, "exp-3", owner="eve")
     done = run("extend", "exp-*", "--ttl", "3h", environment=environment)
     assert [line.split("\t")[0] for line in done.out.splitlines()] == ["exp-1", "exp-2"]
-    ends = {each.name for each in prompt_cloud.tpu.list("-").slices if EXPIRES in each.labels}
+    ends = {slice_.name for slice_ in prompt_cloud.tpu.list("-").slices if EXPIRES in slice_.labels}
     assert ends == {"exp-1", "exp-2"}
+    ordered = run("list", "--sort", "expires", "-o", "name", environment=environment).out.split()
+    assert ordered == ["exp-1", "exp-2", "exp-3", "other"]
+    run("extend", "exp-1", "--ttl", "5h", environment=environment)
+    ordered = run("list", "--sort", "expires", "-o", "name", environment=environment).out.split()
+    assert ordered == ["exp-2", "exp-1", "exp-3", "other"]
     told = run("extend", "none-*", "--ttl", "3h", environment=environment).says(3).err
     assert "no slice of yours matches none-*" in told
+
+
+def test_slices_of_yours_are_stopped_and_started_by_pattern(run: Run, prompt_cloud: Cloud) -> None:
+    environment = prompt_cloud.environment()
+    for name in ("exp-1", "exp-2", "other"):
+        make(prompt_cloud, name)
+    make(prompt_cloud, "exp-3", owner="eve")
+    rehearsed = run("stop", "exp-*", "--dry-run", environment=environment)
+    assert rehearsed.out.count(":stop") == 2
+    for verb, state in (("stop", "STOPPED"), ("start", "READY")):
+        done = run(verb, "exp-*", environment=environment)
+        assert (done.status, done.out) == (0, "exp-1\nexp-2\n")
+        states = {slice_.name: slice_.state for slice_ in prompt_cloud.tpu.list("-").slices}
+        assert states == {"exp-1": state, "exp-2": state, "exp-3": "READY", "other": "READY"}
+        assert "no slice of yours" in run(verb, "none-*", environment=environment).says(3).err
+
+
+def test_of_several_slices_those_that_cannot_be_stopped_are_named(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    """The others are stopped all the same."""
+    environment = prompt_cloud.environment()
+    for name in ("exp-1", "exp-2"):
+        make(prompt_cloud, name)
+    prompt_cloud.fault(method="nodes.stop", name="exp-2", status="PERMISSION_DENIED", message="no")
+    done = run("stop", "exp-*", environment=environment)
+    assert (done.status, done.out) == (4, "exp-1\n")
+    assert "warning: slice exp-2: " in done.err
 
 
 def test_nothing_of_what_fits_is_deleted_where_that_is_not_sure(

@@ -75,9 +75,9 @@ def test_chosen_workers_alone_run_the_command(local: Local, slice_name: str) -> 
 def test_run_as_json_is_one_document(local: Local, slice_name: str) -> None:
     document = local.run("run", slice_name, "--json", "--", "printf 'a\\033[31m'; exit 2").document
     assert set(document) == {"v", "results"}
-    assert [each["worker"] for each in document["results"]] == [0, 1, 2, 3]
+    assert [result["worker"] for result in document["results"]] == [0, 1, 2, 3]
     assert all(
-        set(each) >= {"worker", "status", "stdout", "stderr"} for each in document["results"]
+        set(result) >= {"worker", "status", "stdout", "stderr"} for result in document["results"]
     )
     assert document["results"][0]["stdout"] == "a\x1b[31m"
 
@@ -115,7 +115,7 @@ def test_the_name_of_a_multislice_tests_each_of_its_slices(local: Local) -> None
     assert local.run("queue", "wait", "pair").status == 0
     assert local.run("firewall", "apply", "pair").status == 0
     done = local.run("smoke", "pair", "--level", "0", "--json")
-    told = [(each["name"], each["smoke"]["ok"]) for each in done.document["slices"]]
+    told = [(slice_["name"], slice_["smoke"]["ok"]) for slice_ in done.document["slices"]]
     assert told == [("pair-0", True), ("pair-1", True)]
     rows = [
         line.split("\t")[:3] for line in local.run("smoke", "pair", "--level", "0").out.splitlines()
@@ -124,16 +124,8 @@ def test_the_name_of_a_multislice_tests_each_of_its_slices(local: Local) -> None
     failed = local.run("smoke", "pair").says(10)
     assert "error: pair-0: the smoke test failed on worker 0" in failed.err
     assert "also: pair-1: the smoke test failed on worker 0" in failed.err
-    local.run("smoke", "pair", "--level", "2", "--plot", "pair.svg").says(2)
     planned = local.run("provision", "plan", "pair", "jax").out.splitlines()
     assert {tuple(row.split("\t")[:2]) for row in planned} == {("pair-0", "0"), ("pair-1", "0")}
-    kept = local.run("smoke", "pair", "--history", "--json").document["slices"]
-    assert [(each["name"], len(each["runs"])) for each in kept] == [("pair-0", 3), ("pair-1", 3)]
-    shown = [line.split("\t") for line in local.run("smoke", "pair", "--history").out.splitlines()]
-    assert [row[0] for row in shown] == ["pair-0"] * 3 + ["pair-1"] * 3
-    assert local.run("smoke", "pair-0", "--history").status == 0
-    local.run("smoke", "pair", "--history", "--plot", "pair.svg").says(2)
-    local.run("smoke", "pai", "--history").says(3)
     assert local.run("queue", "delete", "pair", "--yes", "--force").status == 0
 
 
@@ -157,9 +149,9 @@ def test_without_a_rule_the_missing_rule_is_named_soon(local: Local) -> None:
 
 @pytest.mark.journey
 def test_in_a_shared_vpc_workers_are_reached_by_a_rule_of_the_host_project(local: Local) -> None:
-    found = local.run("emulator", "env", "--json").document["environment"]
-    token = Path(found["CLOUDSDK_AUTH_ACCESS_TOKEN_FILE"]).read_text(encoding="ascii").strip()
-    url = found["CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU"].rstrip("/")
+    environment = local.run("emulator", "env", "--json").document["environment"]
+    token = Path(environment["CLOUDSDK_AUTH_ACCESS_TOKEN_FILE"]).read_text(encoding="ascii").strip()
+    url = environment["CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU"].rstrip("/")
     EmulatorClient(url, token).call("POST", "projects/lab-one:attach", {"host": "the-host"})
     refused = local.run("create", "v3-8", "shared", "--project", "lab-one").says(2)
     assert "fix: --network projects/the-host/global/networks/default" in refused.err

@@ -21,8 +21,8 @@ def test_a_preemption_under_a_command_is_a_loss(
 ) -> None:
     made = run("create", "v4-16", "demo", "--json", environment=own_emulator).document["slice"]
     assert run("firewall", "apply", "demo", environment=own_emulator).status == 0
-    found = daemon.running(Paths.from_environment(own_emulator).emulator)
-    assert found
+    running = daemon.running(Paths.from_environment(own_emulator).emulator)
+    assert running
     words = [sys.executable, "-m", "tpukit", verb, "demo", "--", "echo started; sleep 120"]
     with subprocess.Popen(
         words, env=own_emulator, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -31,7 +31,7 @@ def test_a_preemption_under_a_command_is_a_loss(
         for _ in range(2 if verb == "run" else 1):
             assert "started" in process.stdout.readline()
         node = f"projects/{made['project']}/locations/{made['zone']}/nodes/demo"
-        EmulatorClient(found.url, found.token).preempt(node)
+        EmulatorClient(running.url, running.token).preempt(node)
         _, said = process.communicate(timeout=60)
     assert process.returncode == 7, said
     assert "slice demo is PREEMPTED" in said

@@ -31,7 +31,7 @@ def test_an_end_is_set_shown_put_off_and_taken_away(run: Run, prompt_cloud: Clou
         line.split("\t")
         for line in run("describe", "demo", environment=environment).out.splitlines()
     )
-    assert shown["expires"].endswith("(89 min left)")
+    assert shown["expires"].endswith("(90 min left)")
     extended = run("extend", "demo", "--ttl", "3d", environment=environment)
     assert "demo ends by itself only under a guard" in extended.err
     later = extended.out.strip()
@@ -39,9 +39,9 @@ def test_an_end_is_set_shown_put_off_and_taken_away(run: Run, prompt_cloud: Clou
     assert listed["expires"] == later
     assert 259_000 < listed["seconds_left"] <= 259_200
     assert run("extend", "demo", "--ttl", "never", environment=environment).out == "never\n"
-    (found,) = prompt_cloud.tpu.list("-").slices
-    assert EXPIRES not in found.labels
-    assert found.labels[naming.OWNER] == "ada"
+    (slice_,) = prompt_cloud.tpu.list("-").slices
+    assert EXPIRES not in slice_.labels
+    assert slice_.labels[naming.OWNER] == "ada"
 
 
 def test_what_cannot_be_an_end_or_a_purpose_is_refused_before_anything_is_made(
@@ -77,7 +77,7 @@ def test_reap_shows_asks_and_says_what_it_did_not_see(run: Run, prompt_cloud: Cl
     assert len(prompt_cloud.nodes()) == 3
     done = run("reap", "--yes", "--json", environment=environment)
     assert done.status == 1
-    assert [each["name"] for each in done.document["deleted"]] == ["mine"]
+    assert [row["name"] for row in done.document["deleted"]] == ["mine"]
     assert done.document["unreachable"] == [FAR]
     for words in (("list",), ("queue", "list")):
         shown = run(*words, "--json", environment=environment).document
@@ -143,12 +143,12 @@ def test_ages_and_ends_are_by_the_clock_of_the_api_where_this_machine_s_is_wrong
             request = cloud.request(name, labels=until)
             cloud.tpu.create(naming.labelled(request, "ada", "nonce"))
         listed = run("list", "--json", environment=environment)
-        lives = {each["name"]: each["lifetime"] for each in listed.document["slices"]}
-        assert {each["hours"] < 0.1 for each in lives.values()} == {True}
+        lives = {slice_["name"]: slice_["lifetime"] for slice_ in listed.document["slices"]}
+        assert {live["hours"] < 0.1 for live in lives.values()} == {True}
         assert 3300 < lives["live"]["seconds_left"] <= 3600
         assert listed.err == ""
         done = run("reap", "--yes", "--json", environment=environment)
-        assert [each["name"] for each in done.document["deleted"]] == ["over"]
+        assert [row["name"] for row in done.document["deleted"]] == ["over"]
         assert "it expired 6" in done.err
         run("extend", "made", "--ttl", "1h", environment=environment)
         end = lifetime.seconds_of(cloud.tpu.get(ZONE, "made").labels[EXPIRES])

@@ -35,7 +35,7 @@ def test_one_unreadable_slice_is_a_row_and_hides_no_other(run: Run, odd: Cloud) 
 
 def test_json_names_what_could_not_be_read(run: Run, odd: Cloud) -> None:
     done = run("list", "--json", environment=odd.environment())
-    slices = {each["name"]: each for each in done.document["slices"]}
+    slices = {slice_["name"]: slice_ for slice_ in done.document["slices"]}
     assert slices["odd"]["unreadable"] == ["dataDisks", "serviceAccount"]
     assert slices["well"]["unreadable"] == []
 
@@ -63,7 +63,7 @@ def test_reap_tells_of_what_could_not_be_read_and_leaves_it(run: Run, odd: Cloud
     odd.control("POST", f"nodes/{odd.full_name('well')}:preempt")
     odd.change("odd", labels={"team": None}, state="PREEMPTED")
     done = run("reap", "--force", "--yes", "--json", environment=odd.environment())
-    assert [each["name"] for each in done.document["deleted"]] == ["well"], done.err
+    assert [row["name"] for row in done.document["deleted"]] == ["well"], done.err
     assert "slice odd: the API's answer could not be read" in done.err
     assert odd.nodes() == [odd.full_name("odd")]
 

@@ -68,7 +68,7 @@ def test_a_zone_that_does_not_answer_is_named_and_the_others_are_shown(
     )
     result = run("zones", "--json", environment=prompt_cloud.environment())
     assert result.document["unreachable"] == [HIDDEN]
-    assert HIDDEN not in [each["name"] for each in result.document["zones"]]
+    assert HIDDEN not in [zone["name"] for zone in result.document["zones"]]
     assert f"{HIDDEN} answered 403: cannot list accelerator types" in result.err
     alone = run("zones", "--zone", HIDDEN, environment=prompt_cloud.environment())
     assert alone.says(4).out == ""
@@ -80,7 +80,7 @@ def test_many_zones_that_answer_403_are_one_line(run: Run, prompt_cloud: Cloud) 
     for zone in set(zones) - {ZONE}:
         prompt_cloud.fault(method=method, zone=zone, status="PERMISSION_DENIED", probability=1.0)
     result = run("types", "--live", environment=prompt_cloud.environment())
-    (line,) = [each for each in result.err.splitlines() if "warning" in each]
+    (line,) = [line for line in result.err.splitlines() if "warning" in line]
     assert f"and {len(zones) - 2} more zones answered 403" in line
 
 

@@ -28,11 +28,11 @@ def environment(own_emulator: dict[str, str]) -> dict[str, str]:
 def ask(environment: dict[str, str], verb: str, path: str, body: object = None) -> dict[str, dict]:
     """Call the emulated API as another client would."""
     home = EmulatorHome(Paths.from_environment(environment).emulator)
-    found = daemon.running(home.path)
-    assert found
+    running = daemon.running(home.path)
+    assert running
     headers = {"Authorization": f"Bearer {home.token_file.read_text().strip()}"}
     data = None if body is None else json.dumps(body).encode()
-    request = Request(f"{found.url}/{path}", data, headers, method=verb)
+    request = Request(f"{running.url}/{path}", data, headers, method=verb)
     with urlopen(request, timeout=30) as answer:
         return json.load(answer)
 

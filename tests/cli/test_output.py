@@ -11,7 +11,7 @@ import pytest
 
 from tpukit.cli.output import Lines
 from tpukit.console import Console
-from tpukit.remote.connection.worker import RemoteWorker
+from tpukit.ssh.worker import RemoteWorker
 
 
 class Writes(io.RawIOBase):

@@ -84,6 +84,18 @@ def test_on_a_terminal_the_question_names_the_owner(
     assert ended == status
 
 
+def test_on_a_terminal_several_slices_are_lines_above_the_question(prompt_cloud: Cloud) -> None:
+    for name in ("one", "three"):
+        made = naming.labelled(prompt_cloud.request(name), "ada", "nonce")
+        prompt_cloud.tpu.create(made)
+    ended, shown = answered("n", ["delete", "one", "three"], prompt_cloud.environment())
+    lines = shown.splitlines()
+    assert lines[0] == f"one    {ZONE}, made just now"
+    assert lines[1] == f"three  {ZONE}, made just now"
+    assert lines[2].startswith("delete these 2 slices? [y/N]")
+    assert ended == 2
+
+
 def test_a_slice_that_takes_the_name_while_the_question_stands_stays(prompt_cloud: Cloud) -> None:
     prompt_cloud.tpu.create(naming.labelled(prompt_cloud.request("pod"), "ada", "nonce"))
 

@@ -6,10 +6,10 @@ import pytest
 from support.local_cloud import OTHER_ZONE, ZONE, Cloud, FakeClock
 
 from cli.conftest import Run
-from tpukit.cli.create import create
 from tpukit.cli.global_flags import GlobalFlags
 from tpukit.cli.places import CapacityFlags
 from tpukit.cli.toolkit import Toolkit
+from tpukit.cli.verbs.create import create
 from tpukit.errors import NoCapacity
 
 pytestmark = pytest.mark.process
@@ -45,12 +45,12 @@ def test_a_stockout_offers_the_same_command_that_searches_on(run: Run, prompt_cl
     words = ("create", "v3-8", "demo", "--source-range", "192.0.2.7/32", "--labels", "a=b")
     told = run(*words, environment=environment).says(6).err
     line = f"tpukit {' '.join(words)}"
-    fixes = [each for each in told.splitlines() if each.startswith("fix: ")]
+    fixes = [line for line in told.splitlines() if line.startswith("fix: ")]
     assert fixes == [f"fix: {line} --keep-trying", f"fix: {line} --anywhere"]
     done = run(*fixes[1].split()[2:], environment=environment)
     assert done.status == 0, done.err
-    (found,) = prompt_cloud.nodes()
-    assert ZONE not in found
+    (node,) = prompt_cloud.nodes()
+    assert ZONE not in node
 
 
 def test_refused_everywhere_is_6_with_every_place_and_leaves_nothing(
@@ -59,7 +59,7 @@ def test_refused_everywhere_is_6_with_every_place_and_leaves_nothing(
     for zone in (ZONE, OTHER_ZONE):
         full(prompt_cloud, zone)
     words = ("create", "v3-8", "demo", "--types", "v4-8,v3-8", "--source-range", "192.0.2.7/32")
-    found = run(
+    says = run(
         *words, "--zones", f"{ZONE},{OTHER_ZONE}", environment=prompt_cloud.environment()
     ).says(6)
     for line in (
@@ -67,7 +67,7 @@ def test_refused_everywhere_is_6_with_every_place_and_leaves_nothing(
         f"{OTHER_ZONE} v3-8: later",
         f"{ZONE} v4-8: elsewhere: v4-8 is not offered in {ZONE}",
     ):
-        assert line in found.err
+        assert line in says.err
     assert prompt_cloud.nodes() == []
     assert prompt_cloud.firewall.list() == ()
     assert len(prompt_cloud.calls("nodes.create")) == 2  # what a zone does not offer is not asked
@@ -76,7 +76,7 @@ def test_refused_everywhere_is_6_with_every_place_and_leaves_nothing(
 def test_anywhere_begins_at_home(run: Run, prompt_cloud: Cloud) -> None:
     words = ("create", "v3-8", "demo", "--anywhere", "--no-firewall", "--dry-run", "--json")
     calls = run(*words, environment=prompt_cloud.environment()).document["dry_run"]
-    zones = [each["url"].split("/locations/")[1].split("/")[0] for each in calls]
+    zones = [call["url"].split("/locations/")[1].split("/")[0] for call in calls]
     regions = [zone.rpartition("-")[0] for zone in zones]
     assert zones[0] == ZONE
     assert regions[:3] == ["us-central1"] * 3
@@ -95,7 +95,7 @@ def test_several_slices_have_numbers_and_an_error_names_those_that_are_there(
     prompt_cloud.control("DELETE", "faults")
     done = run(*words, "--count", "3", "--json", environment=environment)
     assert done.status == 0, done.err
-    assert [each["created"] for each in done.document["slices"]] == [False, False, True]
+    assert [slice_["created"] for slice_ in done.document["slices"]] == [False, False, True]
     assert run(*words, "--count", "2", "-q", environment=environment).out == "pod-0\npod-1\n"
 
 
@@ -136,7 +136,7 @@ def test_best_effort_goes_through_the_queue_and_is_taken_up_again(
     words = ("create", "v3-8", "demo", "--best-effort", "--source-range", "192.0.2.7/32")
     shown = run(*words, "--dry-run", environment=environment).out
     assert "/v2alpha1/" in shown
-    assert "gcloud alpha compute tpus queued-resources create demo" in shown
+    assert "queuedResources?queuedResourceId=demo" in shown
     assert prompt_cloud.tpu.list_queued("-").requests == ()
     done = run(*words, "--json", environment=environment)
     assert done.status == 0, done.err

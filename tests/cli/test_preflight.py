@@ -211,7 +211,7 @@ def test_the_rule_is_asked_for_before_the_slice_and_named_where_that_fails(
     prompt_cloud.fault(preset="quota")
     result = run("create", "v3-8", "demo", environment=prompt_cloud.environment()).says(6)
     assert f"exists: firewall rule {RULE}, which costs nothing" in result.err
-    methods = [each["method"] for each in prompt_cloud.control("GET", "log")["requests"]]
+    methods = [request["method"] for request in prompt_cloud.control("GET", "log")["requests"]]
     assert methods.index("firewalls.insert") < methods.index("nodes.create")
     prompt_cloud.fault(preset="quota")
     again = run("create", "v3-8", "demo", environment=prompt_cloud.environment()).says(6)

@@ -55,10 +55,10 @@ def test_it_says_what_it_leaves_out_and_what_it_sends_before_it_does(
     assert done.status == 0, done.err
     told = done.err.splitlines()
     assert told[0] == "left out as secrets: .env (--with-secrets sends them)"
-    assert told[1] == "1 files, 1.5 kB changed, to 1 workers"
+    assert told[1] == "1 file, 1.5 kB changed, to 1 worker"
     assert local.run("run", demo, "--", "ls -A tree").out.split() == [".tpukit", "train.py"]
     again = local.run("push", demo, str(tree), "--with-secrets")
-    assert again.err.splitlines()[0] == "1 files, 14 bytes changed, to 1 workers"
+    assert again.err.splitlines()[0] == "1 file, 14 bytes changed, to 1 worker"
     assert local.run("run", demo, "--", "cat tree/.env").out == "TOKEN=hunter2\n"
 
 
@@ -115,7 +115,7 @@ def test_what_was_pushed_and_copied_here_is_pushed_again(
     (tree / ".tpukit").mkdir()
     (tree / ".tpukit" / "lock").touch()
     again = local.run("push", demo, str(tree))
-    assert (again.status, again.err.splitlines()[-1]) == (0, "1 files; 0 of 1 workers changed")
+    assert (again.status, again.err.splitlines()[-1]) == (0, "1 file; 0 of 1 workers changed")
 
 
 @pytest.mark.journey
@@ -141,6 +141,6 @@ def test_many_files_are_asked_about_on_a_terminal(local: Local, demo: str, tmp_p
     os.close(ours)
     os.close(theirs)
     assert done.returncode == 2, told
-    assert "send 10001 files, 0 bytes, to 1 workers? [y/N]" in told
+    assert "send 10001 files, 0 bytes, to 1 worker? [y/N]" in told
     assert "nothing was done" in told
     assert local.run("run", demo, "--", "ls -A").out.count("many") == 0

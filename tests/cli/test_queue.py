@@ -10,7 +10,7 @@ from support.openssh_server import eventually
 
 from cli.conftest import Run
 from tpukit.access import ssh_rule
-from tpukit.models import FirewallRule, QueueRequest
+from tpukit.models import FirewallRule, QueueRequest, SliceChange
 from tpukit.slices import lifetime, naming
 
 
@@ -26,12 +26,9 @@ def test_the_queue_is_made_listed_described_and_deleted(
     words = ("queue", "create", "v3-8", "pair", "--count", "2", "--spot", "--valid-until", "12h")
     shown = run(*words, "--dry-run", "--json", environment=environment).document["dry_run"]
     assert shown[0]["body"]["queueingPolicy"] == {"validUntilDuration": "43200s"}
-    assert " ".join(shown[0]["gcloud"]).startswith(
-        f"gcloud compute tpus queued-resources create pair --zone {ZONE} --project demo-project "
-        "--accelerator-type v3-8 --runtime-version tpu-ubuntu2204-base --node-count 2 "
-        "--node-prefix pair"
-    )
-    assert "--spot --valid-until-duration 43200s" in " ".join(shown[0]["gcloud"])
+    (node,) = shown[0]["body"]["tpu"]["nodeSpec"]
+    assert node["multisliceParams"] == {"nodeCount": 2, "nodeIdPrefix": "pair"}
+    assert "spot" in shown[0]["body"]
     assert cloud.tpu.list_queued("-").requests == ()
     stand(cloud, "pair", count=2)
     cloud.fault(preset="queued-stockout-internal")
@@ -47,7 +44,8 @@ def test_the_queue_is_made_listed_described_and_deleted(
     assert "what to do\tread why, delete it" in described
     assert "pair-0 (" not in run("queue", "delete", "pair", environment=environment).says(2).out
     planned = run("queue", "delete", "dead", "--dry-run", environment=environment).out
-    assert "gcloud compute tpus queued-resources delete dead" in planned
+    assert planned.startswith("DELETE ")
+    assert "/queuedResources/dead" in planned
     assert run("queue", "describe", "none", environment=environment).says(3)
 
 
@@ -63,7 +61,7 @@ def test_delete_ends_the_request_that_a_slice_has_left(run: Run, prompt_cloud: C
     done = run("delete", "mine", "--yes", environment=environment)
     assert (done.status, done.out) == (0, "mine\n")
     assert "no slice hers" in run("delete", "hers", "--yes", environment=environment).says(3).err
-    assert [each.name for each in prompt_cloud.tpu.list_queued("-").requests] == ["hers"]
+    assert [request.name for request in prompt_cloud.tpu.list_queued("-").requests] == ["hers"]
 
 
 def test_a_request_of_another_owner_stays_without_force_and_goes_with_its_rules(
@@ -74,7 +72,7 @@ def test_a_request_of_another_owner_stays_without_force_and_goes_with_its_rules(
     tag = ssh_rule.tag(PROJECT, ZONE, "hers")
     prompt_cloud.firewall.insert(FirewallRule(tag, "default", ("192.0.2.7/32",), (tag,)))()
     planned = run("queue", "delete", "hers", "--dry-run", environment=environment).out
-    assert f"gcloud compute firewall-rules delete {tag}" in planned
+    assert f"/global/firewalls/{tag}" in planned
     refused = run("queue", "delete", "hers", "--yes", environment=environment).says(4)
     assert "belongs to eve" in refused.err
     assert "fix: tpukit queue delete hers --force --yes" in refused.err
@@ -83,6 +81,24 @@ def test_a_request_of_another_owner_stays_without_force_and_goes_with_its_rules(
     assert done.document["deleted"] == ["hers"]
     assert prompt_cloud.tpu.list_queued("-").requests == ()
     assert tag not in [rule.name for rule in prompt_cloud.firewall.list()]
+
+
+def test_a_request_whose_slice_has_another_owner_stays_without_force(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment = prompt_cloud.environment()
+    stand(prompt_cloud, "pair", count=2)
+    eventually(lambda: prompt_cloud.tpu.get_queued(ZONE, "pair").state == "ACTIVE")
+    labels = {**prompt_cloud.tpu.get(ZONE, "pair-1").labels, naming.OWNER: "eve"}
+    prompt_cloud.tpu.update(ZONE, "pair-1", SliceChange(labels=labels))
+    eventually(lambda: prompt_cloud.tpu.get(ZONE, "pair-1").labels == labels)
+    refused = run("queue", "delete", "pair", "--yes", environment=environment).says(4)
+    assert "slice pair-1 belongs to eve" in refused.err
+    assert "fix: tpukit queue delete pair --force --yes" in refused.err
+    assert len(prompt_cloud.tpu.list_queued("-").requests) == 1
+    done = run("queue", "delete", "pair", "--yes", "--force", environment=environment)
+    assert (done.status, done.out) == (0, "pair\n")
+    assert prompt_cloud.tpu.list_queued("-").requests == ()
 
 
 def test_of_several_requests_all_are_tried_and_all_that_are_left_are_said(
@@ -100,7 +116,7 @@ def test_of_several_requests_all_are_tried_and_all_that_are_left_are_said(
     assert "2 of 4 queued resources were not deleted (held, none)" in done.err
     assert "none: no queued resource none in any zone" in done.err
     assert "fix: tpukit queue delete held" in done.err
-    assert [each.name for each in prompt_cloud.tpu.list_queued("-").requests] == ["held"]
+    assert [request.name for request in prompt_cloud.tpu.list_queued("-").requests] == ["held"]
     run("queue", "delete", "none", "b%d", "--yes", environment=environment).says(2)
 
 
@@ -111,9 +127,9 @@ def test_the_name_of_a_multislice_stands_for_its_slices_in_extend_and_delete(
     stand(prompt_cloud, "pair", count=2)
     eventually(lambda: len(prompt_cloud.nodes()) == 2)
     ends = run("extend", "pair", "--ttl", "3h", environment=environment).out.splitlines()
-    labels = [each.labels for each in prompt_cloud.tpu.list("-").slices]
+    labels = [slice_.labels for slice_ in prompt_cloud.tpu.list("-").slices]
     assert [line.split("\t")[0] for line in ends] == ["pair-0", "pair-1"]
-    assert [lifetime.EXPIRES in each for each in labels] == [True, True]
+    assert [lifetime.EXPIRES in label for label in labels] == [True, True]
     told = run("describe", "pair", environment=environment).says(2).err
     assert "fix: tpukit queue describe pair" in told
     done = run("delete", "pair", "--yes", environment=environment)
@@ -147,7 +163,7 @@ def test_recreate_ends_the_queued_resource_that_a_lost_slice_has_left(
     eventually(lambda: prompt_cloud.nodes() == [])
     words = ("up", "v3-8", "demo", "--recreate", "--no-firewall", "--timeout", "2s")
     planned = run(*words, "--dry-run", "--json", environment=environment).document["dry_run"]
-    assert [each["method"] for each in planned] == ["DELETE", "POST"]
+    assert [call["method"] for call in planned] == ["DELETE", "POST"]
     run(*words, environment=environment)  # no worker answers on paper
     assert prompt_cloud.tpu.list_queued("-").requests == ()
     assert prompt_cloud.tpu.get(ZONE, "demo").ready

@@ -15,8 +15,8 @@ from cli.conftest import Run
 from tpukit.access import ssh_rule
 from tpukit.cli.parameters import RouteFlags
 from tpukit.errors import BadInput
-from tpukit.remote.connection import dial
-from tpukit.remote.connection.target import Target
+from tpukit.ssh import dial
+from tpukit.ssh.target import Target
 
 pytestmark = pytest.mark.process
 
@@ -98,7 +98,7 @@ def test_a_slice_without_external_addresses_is_made_with_a_rule_for_the_route_al
     result = run("create", "v3-8", "demo", "--internal-ips", "--iap", environment=environment)
     assert result.status == 0, result.err
     assert f"next: tpukit up v3-8 demo --zone {ZONE} --iap --internal-ips\n" in result.err
-    assert [each.source_ranges for each in prompt_cloud.firewall.list()] == [("35.235.240.0/20",)]
+    assert [rule.source_ranges for rule in prompt_cloud.firewall.list()] == [("35.235.240.0/20",)]
 
 
 def test_the_rule_for_a_jump_admits_the_worker_that_leads_there(
@@ -255,7 +255,7 @@ def test_up_through_a_gcloud_that_cannot_tunnel_ends_before_the_create(
         status, words = 4, ("why: no active account\n", "fix: gcloud auth login")
     up = ("up", "v2-8", "demo", "--internal-ips", "--iap")
     result = run(*up, environment=environment).says(status)
-    assert all(each in result.err for each in words)
+    assert all(word in result.err for word in words)
     assert run("list", "--json", environment=own_emulator).document["slices"] == []
 
 
@@ -313,7 +313,7 @@ def test_ssh_config_leads_through_a_worker_and_through_a_host(
         shown = subprocess.run(
             ["ssh", "-F", str(config), "-G", host], capture_output=True, text=True, check=True
         ).stdout
-        (line,) = (each for each in shown.splitlines() if each.startswith("proxycommand "))
+        (line,) = (line for line in shown.splitlines() if line.startswith("proxycommand "))
         return line.removeprefix("proxycommand ")
 
     address = prompt_cloud.tpu.get(ZONE, "demo").workers[0].internal_address

@@ -86,6 +86,18 @@ def test_ssh_has_an_environments_programs_in_a_command_and_in_a_shell(
     assert "no recipe" in local.run("ssh", single, "--with", "flux").says(2).err
 
 
+def test_a_pattern_stands_for_several_slices_and_a_shell_needs_one(
+    local: Local, crew: str, single: str
+) -> None:
+    done = local.run("run", "[cs]*e*", "--worker", "0", "--", "echo here")
+    assert sorted(done.out.splitlines()) == [f"[{crew}:0] here", f"[{single}:0] here"]
+    twice = local.run("run", f"{single},sing*", "--worker", "0", "--", "echo once")
+    assert twice.out == "once\n"
+    for several in ("[cs]*e*", f"{crew},{single}"):
+        for words in (("ssh", several, "--", "true"), ("forward", several, "0:22")):
+            assert f"stands for several slices: {crew}, {single}\n" in local.run(*words).says(2).err
+
+
 def test_ctrl_c_is_how_a_forward_ends_and_no_error(local: Local, single: str) -> None:
     process = local.start("forward", single, "0:22")
     assert process.stdout
@@ -183,13 +195,16 @@ def test_output_comes_as_json_lines(local: Local, crew: str) -> None:
     command = "echo 'a \"b\"'; exit $TPUKIT_WORKER"
     done = local.run("run", crew, "--worker", "1-2", "--json-lines", "--", command)
     documents = [json.loads(line) for line in done.out.splitlines()]
-    lines = [each for each in documents if "line" in each]
-    assert sorted((each["worker"], each["stream"], each["line"]) for each in lines) == [
+    lines = [document for document in documents if "line" in document]
+    assert sorted((line["worker"], line["stream"], line["line"]) for line in lines) == [
         (1, "stdout", 'a "b"'),
         (2, "stdout", 'a "b"'),
     ]
-    assert [(each["worker"], each["status"]) for each in documents[-2:]] == [(1, 1), (2, 2)]
-    assert {(each["v"], each["slice"]) for each in documents} == {(1, "crew")}
+    assert [(document["worker"], document["status"]) for document in documents[-2:]] == [
+        (1, 1),
+        (2, 2),
+    ]
+    assert {(document["v"], document["slice"]) for document in documents} == {(1, "crew")}
 
 
 def test_a_carriage_return_cannot_pass_for_another_worker_s_line(local: Local, crew: str) -> None:
@@ -249,7 +264,9 @@ def test_flags_are_refused_before_a_slice_is_looked_for(local: Local) -> None:
 
 def _running(mark: Path) -> list[str]:
     """Return the command lines of live processes that name a path."""
-    found = [" ".join(each.info["cmdline"] or ()) for each in psutil.process_iter(["cmdline"])]
+    found = [
+        " ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])
+    ]
     return [words for words in found if str(mark) in words]
 
 

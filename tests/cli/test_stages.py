@@ -18,8 +18,8 @@ from cli.conftest import Local
 from tpukit.cli.stages import HEARTBEAT_SECONDS, LogFile, Stages, job_progress, timed
 from tpukit.console import Console
 from tpukit.provision.worker_jobs import ProvisionEvent
-from tpukit.remote.connection.client import Connection
-from tpukit.remote.connection.worker import RemoteWorker
+from tpukit.ssh.client import Connection
+from tpukit.ssh.worker import RemoteWorker
 
 
 class Terminal(io.StringIO):
@@ -217,7 +217,7 @@ def test_provisioning_shows_how_many_workers_are_past_a_step_and_who_is_behind(
     stream = io.StringIO()
     three = [RemoteWorker(index, not_connected, "demo") for index in range(3)]
     with Seen(Console(io.StringIO(), stream, environ={}), clock) as shown:
-        event = job_progress(shown, lambda *_: None).on_provision
+        event = job_progress(shown).on_provision
         for worker in three:
             event(ProvisionEvent(worker, "uv", "finished", "unchanged: uv 1"))
         event(ProvisionEvent(three[0], "packages", "started", "missing: jax"))
@@ -236,7 +236,7 @@ def test_provisioning_shows_how_many_workers_are_past_a_step_and_who_is_behind(
         RemoteWorker(0, not_connected, f"pair-{at}", slice_index=at, slices=2) for at in range(2)
     ]
     with Seen(Console(io.StringIO(), stream, environ={}), clock) as shown:
-        event = job_progress(shown, lambda *_: None).on_provision
+        event = job_progress(shown).on_provision
         for worker in pair:
             event(ProvisionEvent(worker, "uv", "started", "there is none"))
     assert seen[-1] == (

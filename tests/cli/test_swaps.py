@@ -12,12 +12,12 @@ from support.local_cloud import ZONE, Cloud, FakeClock, running_cloud
 from support.slices import labelled
 from support.swapper import swapping
 
-from tpukit.cli import delete, queue, reap, stop, up, update, watch
 from tpukit.cli.global_flags import GlobalFlags
 from tpukit.cli.parameters import EXTERNAL
 from tpukit.cli.requirement_flags import NO_REQUIREMENTS
-from tpukit.cli.run import VariableFlags
 from tpukit.cli.toolkit import Toolkit
+from tpukit.cli.verbs import delete, queue, reap, stop, up, update, watch
+from tpukit.cli.verbs.run import VariableFlags
 from tpukit.emulator.workers.paper_host import PaperHost
 from tpukit.emulator.workers.worker_host import WorkerRecord
 from tpukit.errors import TpukitError

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -9,18 +11,25 @@ import pytest
 
 from tpukit.access.rule_opening import Opening
 from tpukit.cli.views import job_views, provision_views, slice_views, smoke_views, up_views
-from tpukit.models import FirewallRule, Slice, SliceList
+from tpukit.console import Console
+from tpukit.jobs.end import EndReport, Holder
+from tpukit.jobs.guard import GuardReport
+from tpukit.jobs.job_list import JobState
+from tpukit.models import FirewallRule, Slice, SliceList, Worker
 from tpukit.provision.provision_report import ProvisionReport, StepReport, WorkerProvisionReport
-from tpukit.remote.command.end import EndReport, Holder
-from tpukit.remote.command.fan_out import Outcome
-from tpukit.remote.connection.worker import RemoteWorker
-from tpukit.remote.job.job_list import JobState
+from tpukit.slices import lifetime
 from tpukit.smoke.smoke_report import SmokeReport, WorkerSmokeReport
+from tpukit.ssh.fan_out import Outcome
+from tpukit.ssh.worker import RemoteWorker
 from tpukit.up import UpReport
-from tpukit.work.guard import GuardReport
 
 NOTE = "v3-8 should have 1 worker, the slice has 2"
 SMOKE = SmokeReport("jax", (WorkerSmokeReport(0), WorkerSmokeReport(1)), notes=(NOTE,))
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
 def up_report(*others: FirewallRule) -> UpReport:
@@ -31,8 +40,9 @@ def up_report(*others: FirewallRule) -> UpReport:
 
 @pytest.mark.parametrize(("bills", "word"), [(True, "bills"), (False, "stays")])
 def test_up_says_what_comes_next_and_whether_it_bills(bills: bool, word: str) -> None:
-    ssh, delete = up_views.up(up_report(), bills).next
+    ssh, train, delete = up_views.up(up_report(), bills).next
     assert (str(ssh), str(delete)) == ("tpukit ssh demo --with jax", "tpukit delete demo")
+    assert str(train) == "tpukit train demo -- python train.py"
     assert delete.note == f"until then it {word}"
 
 
@@ -81,6 +91,35 @@ def test_a_list_says_for_people_how_long_ago_a_slice_was_made() -> None:
     view = slice_views.slices(SliceList(tuple(made("a", created) for created in ages)), noon, {})
     assert [row[8].shown for row in view.rows] == list(ages.values())
     assert [str(row[8]) for row in view.rows] == [created[:19] for created in ages]
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_ten_slices_take_ten_lines_of_a_terminal(
+    width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TERM", "xterm")
+    noon = 1_763_812_800.0
+    ends = {lifetime.EXPIRES: "2025-11-22t20-00-00z", "tpukit-owner": "ada"}
+    slices = [
+        replace(
+            made(f"experiment-{number:02}", "2025-11-22T07:00:00Z", **ends),
+            zone="europe-west4-a",
+            accelerator_type="v5litepod-16",
+            health="HEALTHY",
+            workers=tuple(Worker(index, f"10.0.0.{index}", "") for index in range(4)),
+            provisioning="spot",
+        )
+        for number in range(10)
+    ]
+    out = Terminal()
+    shown = Console(out, io.StringIO())
+    shown.emit(slice_views.slices(SliceList(tuple(slices)), noon, {"v5e": 1.2}))
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", out.getvalue()).splitlines()
+    assert len(lines) == 12, "a head, a rule and ten slices"
+    for slice_, line in zip(slices, lines[2:], strict=True):
+        assert line.split()[:4] == [slice_.name, slice_.zone, "v5litepod-16", "READY"]
+        assert "8 h left" in line
 
 
 def test_labels_are_in_one_order_whatever_the_api_s() -> None:

@@ -14,15 +14,19 @@ from support.local_cloud import OTHER_ZONE, PROJECT, ZONE, Cloud, FakeClock
 from support.openssh_server import eventually
 
 from cli.conftest import Run
-from tpukit.cli import watching
+from tpukit.cli import attendance
 from tpukit.cli.global_flags import GlobalFlags
 from tpukit.cli.toolkit import Toolkit
 from tpukit.errors import NameTaken
 from tpukit.models import SliceRequest
-from tpukit.recovery.watch_file import Event, Watch, WatchFiles, WatchSpec
 from tpukit.slices import lifetime, naming
+from tpukit.watch import background
+from tpukit.watch.saved_watches import Event, Watch, WatchFiles, WatchSpec
 
 pytestmark = pytest.mark.process
+
+DISK = f"projects/{PROJECT}/zones/{ZONE}/disks/data"
+TRAINER = f"trainer@{PROJECT}.iam.gserviceaccount.com"
 
 
 def test_a_watch_that_makes_no_sense_is_refused_before_anything_is_changed(
@@ -183,14 +187,14 @@ def test_a_watch_is_stopped_although_its_process_ends_by_itself_meanwhile(
 ) -> None:
     environment = prompt_cloud.environment()
     toolkit = Toolkit(GlobalFlags(), environ=environment, clock=FakeClock())
-    file = watching.files(toolkit).of(ZONE, "demo")
+    file = attendance.files(toolkit).of(ZONE, "demo")
     file.save(Watch(WatchSpec(prompt_cloud.request("demo"), command="train"), zone=ZONE))
     with subprocess.Popen(["true"]) as gone:
         gone.wait()
     with toolkit.closing, file.held():
         file.path.with_suffix(".lock").write_text(str(gone.pid))
         with pytest.raises(NameTaken, match=f"by process {gone.pid}"):
-            watching.stop(toolkit, file)
+            background.stop(file, toolkit.clock)
 
 
 def test_up_keep_does_not_take_the_place_of_a_watch_with_a_command(
@@ -231,6 +235,8 @@ def test_the_fix_for_a_lost_slice_makes_one_that_is_like_it_and_lives_as_long(
     environment = prompt_cloud.environment()
     given = ("--spot", "--runtime-version", "tpu-vm-base", "--ttl", days, "--purpose", "exp")
     prompt_cloud.control("POST", "catalogue/networks", {"name": "lab", "project": PROJECT})
+    given += ("--labels", "team=vision,run=7", "--tags", "web", "--data-disk", DISK)
+    given += ("--service-account", TRAINER)
     words = ("create", "v3-8", "demo", *given, "--network", "lab", "--internal-ips")
     made = run(*words, "--no-firewall", environment=environment)
     assert made.status == 0, made.err
@@ -243,3 +249,7 @@ def test_the_fix_for_a_lost_slice_makes_one_that_is_like_it_and_lives_as_long(
     request = json.loads(planned.out[planned.out.index("{") : planned.out.index("\n}") + 2])
     assert lifetime.asked(request["labels"]) == lifetime.asked(before.labels)
     assert request["runtimeVersion"] == before.runtime_version
+    assert {"team": "vision", "run": "7"}.items() <= request["labels"].items()
+    assert "web" in request["tags"]
+    assert request["serviceAccount"]["email"] == TRAINER
+    assert [disk["sourceDisk"] for disk in request["dataDisks"]] == [DISK]

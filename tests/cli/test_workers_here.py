@@ -23,7 +23,7 @@ def test_a_slice_runs_commands_jobs_and_copies(
     assert call("create", "v4-16", "demo").status == 0
     assert call("firewall", "apply", "demo").status == 0
     both = call("run", "demo", "--json", "--", "echo $TPUKIT_WORKER").document["results"]
-    assert [each["stdout"] for each in both] == ["0\n", "1\n"]
+    assert [result["stdout"] for result in both] == ["0\n", "1\n"]
     assert call("run", "demo", "--", "exit $TPUKIT_WORKER").status == 1
     assert call("ssh", "demo", "--worker", "1", "--json", "--", "exit 7").status == 7
 
@@ -40,6 +40,6 @@ def test_a_slice_runs_commands_jobs_and_copies(
     (tmp_path / "sent").write_text("content")
     assert call("cp", str(tmp_path / "sent"), "demo:sent").status == 0
     shown = call("run", "demo", "--json", "--", "cat sent").document["results"]
-    assert [each["stdout"] for each in shown] == ["content", "content"]
+    assert [result["stdout"] for result in shown] == ["content", "content"]
     assert call("ssh-config", "demo").status == 0
     assert call("delete", "demo", "--yes").status == 0

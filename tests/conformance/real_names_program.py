@@ -27,8 +27,8 @@ def by_discovery(version: str) -> str:
 def by_address() -> list[str]:
     address = "https://tpu.googleapis.com/$discovery/rest?version=v2"
     tpu = discovery.build("tpu", "v2", discoveryServiceUrl=address, static_discovery=False)
-    found = tpu.projects().locations().nodes().list(parent=PARENT).execute()["nodes"]
-    return sorted(node["name"].rpartition("/")[2] for node in found)
+    nodes = tpu.projects().locations().nodes().list(parent=PARENT).execute()["nodes"]
+    return sorted(node["name"].rpartition("/")[2] for node in nodes)
 
 
 def compute_links() -> list[str]:
@@ -36,9 +36,9 @@ def compute_links() -> list[str]:
     rule = {"name": "r", "allowed": [{"IPProtocol": "tcp", "ports": ["22"]}]}
     begun = compute.firewalls().insert(project=PROJECT, body=rule).execute()
     done = compute.globalOperations().wait(project=PROJECT, operation=begun["name"]).execute()
-    found = compute.firewalls().list(project=PROJECT, filter="name=r").execute()
+    execute = compute.firewalls().list(project=PROJECT, filter="name=r").execute()
     assert done["status"] == "DONE"
-    return [rule["selfLink"] for rule in found["items"]]
+    return [rule["selfLink"] for rule in execute["items"]]
 
 
 def by_client(transport: str) -> str:

@@ -140,8 +140,8 @@ def test_firewall_rules(build, tally):
     compute("firewalls.patch", **one, body={"sourceRanges": ["203.0.113.7/32"]})
     assert compute("firewalls.get", **one)["sourceRanges"] == ["203.0.113.7/32"]
     compute("firewalls.update", **one, body={**rule, "priority": 900})
-    found = compute("firewalls.list", project="p")["items"]
-    assert [r["priority"] for r in found if r["name"] == "r1"] == [900]
+    items = compute("firewalls.list", project="p")["items"]
+    assert [r["priority"] for r in items if r["name"] == "r1"] == [900]
     compute("firewalls.delete", **one)
 
 

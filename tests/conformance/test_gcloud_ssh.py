@@ -22,10 +22,10 @@ Gcloud = Callable[..., Finished]
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    found = tmp_path_factory.mktemp("emulator")
-    daemon.start(found, create_seconds=0.4)
-    yield found
-    daemon.stop(found)
+    mktemp = tmp_path_factory.mktemp("emulator")
+    daemon.start(mktemp, create_seconds=0.4)
+    yield mktemp
+    daemon.stop(mktemp)
 
 
 @pytest.fixture(scope="module")

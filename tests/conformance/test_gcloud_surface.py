@@ -17,11 +17,11 @@ import pytest
 from support import warm_gcloud
 
 from conformance.required import GCLOUD, command_of, required
-from tpukit.cloud.node_json import read_identity
 from tpukit.emulator.control_client import EmulatorClient
 from tpukit.emulator.process import daemon
-from tpukit.remote.connection.dial import iap_command
-from tpukit.remote.connection.target import Target
+from tpukit.google.node_json import read_identity
+from tpukit.ssh.dial import iap_command
+from tpukit.ssh.target import Target
 
 pytestmark = [pytest.mark.process, pytest.mark.gcloud]
 
@@ -72,9 +72,9 @@ class Cloud:
     @contextmanager
     def slowed_down(self) -> Iterator[None]:
         """Let a second of the emulator last twenty of this machine's."""
-        found = daemon.running(self._directory)
-        assert found is not None
-        emulator = EmulatorClient(found.url, found.token)
+        running = daemon.running(self._directory)
+        assert running is not None
+        emulator = EmulatorClient(running.url, running.token)
         emulator.move_clock(speed=0.05)
         try:
             yield
@@ -83,11 +83,11 @@ class Cloud:
 
     def guest_attributes(self, name: str) -> Any:
         """Return what each worker of a slice has published, as the API has it."""
-        found = daemon.running(self._directory)
-        assert found is not None
+        running = daemon.running(self._directory)
+        assert running is not None
         node = f"projects/tpukit-local/locations/emulator-local1-a/nodes/{name}"
-        request = Request(f"{found.url}/v2/{node}:getGuestAttributes", b"{}", method="POST")
-        request.add_header("Authorization", f"Bearer {found.token}")
+        request = Request(f"{running.url}/v2/{node}:getGuestAttributes", b"{}", method="POST")
+        request.add_header("Authorization", f"Bearer {running.token}")
         request.add_header("Content-Type", "application/json")
         with urlopen(request, timeout=60) as answer:
             return json.load(answer)["guestAttributes"]
@@ -141,9 +141,9 @@ def queued(cloud: Cloud, node: str) -> str:
 
 
 def test_a_node_is_described_and_listed(cloud, node):
-    found = cloud.described(*VM, "describe", node)
-    assert (found["state"], found["health"]) == ("READY", "HEALTHY")
-    assert found["networkEndpoints"][0]["accessConfig"]["externalIp"]
+    described = cloud.described(*VM, "describe", node)
+    assert (described["state"], described["health"]) == ("READY", "HEALTHY")
+    assert described["networkEndpoints"][0]["accessConfig"]["externalIp"]
     rows = cloud(*VM, "list").stdout.splitlines()
     (row,) = [row.split() for row in rows if row.startswith(f"{node} ")]
     assert row[1:6] == ["emulator-local1-a", "v3-8", "V3", "2x2", "default"]
@@ -157,9 +157,9 @@ def test_guest_attributes(cloud, node):
 def test_update(cloud, node):
     change = ("--update-labels=team=x", "--add-tags=more", "--description=words")
     cloud(*VM, "update", node, *change, "--update-metadata=k=v")
-    found = cloud.described(*VM, "describe", node)
-    assert (found["labels"], found["tags"]) == ({"a": "b", "team": "x"}, ["more"])
-    assert found["metadata"]["k"] == "v"
+    described = cloud.described(*VM, "describe", node)
+    assert (described["labels"], described["tags"]) == ({"a": "b", "team": "x"}, ["more"])
+    assert described["metadata"]["k"] == "v"
 
 
 def test_ssh(cloud, node):

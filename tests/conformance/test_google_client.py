@@ -88,8 +88,8 @@ def test_the_recorded_metadata_type_cannot_be_read_over_rest():
 def test_an_update_with_a_mask_changes_what_the_mask_names(client):
     made = create(client, "update", labels={"a": "1"}, tags=["t"]).result(timeout=120)
     changed = tpu_v2.Node(name=made.name, labels={"b": "2"}, metadata={"k": "v"})
-    found = client.update_node(node=changed, update_mask="labels,metadata").result(timeout=120)
-    assert (dict(found.labels), dict(found.metadata), list(found.tags)) == (
+    result = client.update_node(node=changed, update_mask="labels,metadata").result(timeout=120)
+    assert (dict(result.labels), dict(result.metadata), list(result.tags)) == (
         {"b": "2"},
         {"k": "v"},
         ["t"],
@@ -122,12 +122,12 @@ def test_each_worker_tells_its_host_key(client):
 
 
 def test_the_catalogue_is_read(client):
-    types = {found.type_ for found in client.list_accelerator_types(parent=PARENT)}
+    types = {type_.type_ for type_ in client.list_accelerator_types(parent=PARENT)}
     assert "v3-8" in types
     name = f"{PARENT}/acceleratorTypes/v3-8"
     config = client.get_accelerator_type(name=name).accelerator_configs[0]
     assert config.topology == "2x2"
-    versions = {found.version for found in client.list_runtime_versions(parent=PARENT)}
+    versions = {version.version for version in client.list_runtime_versions(parent=PARENT)}
     assert "v2-alpha-tpuv6e" in versions
     version = f"{PARENT}/runtimeVersions/v2-alpha-tpuv6e"
     assert client.get_runtime_version(name=version).version == "v2-alpha-tpuv6e"
@@ -152,7 +152,9 @@ def test_operations_are_read_listed_and_deleted(client, emulator, session):
     name = made.operation.name
     assert f"{PARENT}/nodes/alpha" in {found.name for found in client.list_nodes(parent=PARENT)}
     assert client.get_operation({"name": name}).done
-    assert name in {found.name for found in client.list_operations({"name": PARENT}).operations}
+    assert name in {
+        operation.name for operation in client.list_operations({"name": PARENT}).operations
+    }
     client.delete_operation({"name": name})
     with pytest.raises(exceptions.NotFound):
         client.get_operation({"name": name})
@@ -200,8 +202,8 @@ def test_firewall_rules_live_through_google_auth_s_session(session, emulator):
     operation = session.post(f"{base}/firewalls", json=rule).json()
     done = session.post(f"{operation['selfLink']}/wait").json()
     assert done["status"] == "DONE"
-    found = session.get(done["targetLink"]).json()
-    assert found["name"] == "r1"
+    json = session.get(done["targetLink"]).json()
+    assert json["name"] == "r1"
     patched = session.patch(f"{base}/firewalls/r1", json={"sourceRanges": ["203.0.113.7/32"]})
     assert patched.json()["operationType"] == "patch"
     assert session.get(f"{base}/firewalls/r1").json()["sourceRanges"] == ["203.0.113.7/32"]

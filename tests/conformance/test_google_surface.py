@@ -141,11 +141,11 @@ def google(request: Any, emulator: Any, tally: Any) -> Google:
 def until(google: Google, name: str, wanted: str) -> Any:
     """Return a queued resource once it is in a state; the emulator's clock decides when."""
     for _ in range(3000):
-        found = google.client.get_queued_resource(name=name)
-        if found.state.state.name == wanted:
-            return found
+        slice_ = google.client.get_queued_resource(name=name)
+        if slice_.state.state.name == wanted:
+            return slice_
         asyncio.run(asyncio.sleep(0.02))
-    raise AssertionError(f"{found.state.state.name}, not {wanted}")
+    raise AssertionError(f"{slice_.state.state.name}, not {wanted}")
 
 
 def test_a_node_lives_from_create_to_delete(google):
@@ -208,7 +208,7 @@ def test_the_catalogue_is_read(google):
     assert "v3-8" in {kind.type_ for kind in client.list_accelerator_types(parent=PARENT)}
     kind = client.get_accelerator_type(name=f"{PARENT}/acceleratorTypes/v3-8")
     assert kind.accelerator_configs[0].topology == "2x2"
-    versions = {found.version for found in client.list_runtime_versions(parent=PARENT)}
+    versions = {version.version for version in client.list_runtime_versions(parent=PARENT)}
     assert "v2-alpha-tpuv6e" in versions
     name = f"{PARENT}/runtimeVersions/v2-alpha-tpuv6e"
     assert client.get_runtime_version(name=name).version == "v2-alpha-tpuv6e"
@@ -225,7 +225,9 @@ def test_operations_are_read_listed_cancelled_and_deleted(google):
     done.result(timeout=120)
     name = done.operation.name
     assert client.get_operation({"name": name}).done
-    assert name in {found.name for found in client.list_operations({"name": PARENT}).operations}
+    assert name in {
+        operation.name for operation in client.list_operations({"name": PARENT}).operations
+    }
     client.delete_operation({"name": name})
     with pytest.raises(exceptions.NotFound):
         client.get_operation({"name": name})

@@ -107,8 +107,8 @@ def test_gcloud_runs_a_command_over_ssh_on_the_slice_that_tpukit_made(cloud: Clo
 def test_tpukit_lists_reaches_and_deletes_the_slice_that_gcloud_made(cloud: Cloud) -> None:
     spec = ("--accelerator-type=v3-8", "--version=tpu-ubuntu2204-base")
     cloud.gcloud("create", "theirs", *spec)
-    (found,) = cloud.tpukit.document("list")["slices"]
-    assert (found["name"], found["state"]) == ("theirs", "READY")
+    (slice_,) = cloud.tpukit.document("list")["slices"]
+    assert (slice_["name"], slice_["state"]) == ("theirs", "READY")
     refused = cloud.tpukit.ends_with(5, "up", "v3-8", "theirs")
     assert "was not made by tpukit" in refused.stderr
     cloud.tpukit.succeeds("firewall", "apply", "theirs")
@@ -116,22 +116,6 @@ def test_tpukit_lists_reaches_and_deletes_the_slice_that_gcloud_made(cloud: Clou
     cloud.tpukit.succeeds("delete", "theirs", "--yes")
     assert cloud.gcloud("list", "--format=value(name)").stdout.strip() == ""
     assert cloud.tpukit.document("firewall", "list")["rules"] == []
-
-
-def test_gcloud_makes_what_the_lines_of_a_dry_run_say(cloud: Cloud) -> None:
-    words = ("create", "v3-8", "dry", "--spot", "--labels", "team=vision", "--metadata", "a=b c")
-    rule, node = cloud.tpukit.document(*words, "--dry-run")["dry_run"]
-    for call in (rule, node):
-        cloud.any_gcloud(*call["gcloud"][1:])
-    assert cloud.tpukit.document(*words)["created"] is False
-    queued = ("queue", "create", "v2-8", "pair", "--count", "2", "--spot", "--valid-until", "6h")
-    (call,) = cloud.tpukit.document(*queued, "--dry-run")["dry_run"]
-    cloud.any_gcloud(*call["gcloud"][1:])
-    assert cloud.tpukit.document(*queued)["created"] is False
-    cloud.tpukit.succeeds("queue", "delete", "pair", "--yes")
-    rules = cloud.tpukit.document("firewall", "list")["rules"]
-    assert [each["name"] for each in rules] == [rule["body"]["name"]]
-    cloud.tpukit.succeeds("delete", "dry", "--yes")
 
 
 def test_gcloud_sees_and_deletes_all_that_a_search_a_race_a_reap_and_an_interrupt_leave(
@@ -162,16 +146,16 @@ def test_gcloud_sees_and_deletes_all_that_a_search_a_race_a_reap_and_an_interrup
     assert names == {"sought", "raced", "alive", "cut", "pair-0", "pair-1"}
     ours = tpukit.document("list")["slices"]
     assert f"{free} sought" in slices
-    assert sorted(slices) == sorted(f"{each['zone']} {each['name']}" for each in ours)
+    assert sorted(slices) == sorted(f"{our['zone']} {our['name']}" for our in ours)
     rules = cloud.any_gcloud(
         "compute", "firewall-rules", "list", "--filter=name~^tpukit-", "--format=value(name)"
     ).stdout.split()
     assert sorted(rules) == sorted(
-        each["name"] for each in tpukit.document("firewall", "list")["rules"]
+        rule["name"] for rule in tpukit.document("firewall", "list")["rules"]
     )
 
     queued = ("alpha", "compute", "tpus", "queued-resources")
-    zone = next(each["zone"] for each in ours if each["name"] == "pair-0")
+    zone = next(our["zone"] for our in ours if our["name"] == "pair-0")
     requests = cloud.any_gcloud(*queued, "list", "--zone=-", "--format=value(name.basename())")
     assert requests.stdout.split() == ["pair"]
     cloud.any_gcloud(*queued, "delete", "pair", f"--zone={zone}", "--force", "--quiet")

@@ -48,7 +48,9 @@ def test_the_page_names_every_path_of_the_control_plane(emulator):
     page = Path(__file__).parents[2] / "docs" / "reference" / "emulator.md"
     table = page.read_text(encoding="utf-8").partition("## Over HTTP")[2].partition("\n## ")[0]
     told = re.findall(r"^\| ([A-Z]+) \| `([^`]+)` \| \S", table, re.MULTILINE)
-    served = {(each.verb, each.template) for each in emulator.server.edge.routes if each.is_control}
+    served = {
+        (route.verb, route.template) for route in emulator.server.edge.routes if route.is_control
+    }
     assert {(verb, f"/_emulator/v1/{path}") for verb, path in told} == served
     assert len(told) == len(served)
 

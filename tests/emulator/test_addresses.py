@@ -13,9 +13,9 @@ from tpukit.emulator.workers.addresses import AddressBook, foreign_ssh, free_por
 
 @pytest.fixture
 def book() -> Iterator[AddressBook]:
-    found = AddressBook(random.Random())
-    yield found
-    found.close()
+    connection = AddressBook(random.Random())
+    yield connection
+    connection.close()
 
 
 def test_a_node_gets_neighbouring_addresses_of_the_workers_own_network(book):

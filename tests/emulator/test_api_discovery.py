@@ -100,7 +100,7 @@ def test_what_a_message_has_not_is_refused_in_google_s_words(api, body, field, w
 def test_every_fault_of_a_request_is_named_at_once(api):
     body = {**NODE, "spott": 1, "schedulingConfig": {"spot": 1}}
     error = refusal(api.call("POST", f"{NODES}?nodeID=n", body))
-    fields = [found.get("field") for found in violations(error)]
+    fields = [violation.get("field") for violation in violations(error)]
     assert fields == [None, "node", "node.scheduling_config.spot"]
     assert error["message"].splitlines()[0] == (
         'Invalid JSON payload received. Unknown name "nodeID": Cannot bind query parameter. '
@@ -211,7 +211,7 @@ def test_what_is_no_json_object_is_refused(api, body):
 )
 def test_a_value_that_is_too_large_or_no_address_is_refused(api, body, field):
     error = refusal(api.call("POST", f"{NODES}?nodeId=n", {**NODE, **body}))
-    assert [found["field"] for found in violations(error)] == [field]
+    assert [violation["field"] for violation in violations(error)] == [field]
     largest = {"description": "x" * 512, "metadata": {"a": "é" * 131_072}}
     assert api.call("POST", f"{NODES}?nodeId=n", {**NODE, **largest})[0] == 200
 
@@ -436,7 +436,7 @@ def test_an_answer_has_the_fields_that_were_asked_for(api):
     status, document = api.call("GET", "/compute/v1/projects/p/global/firewalls?fields=item")
     assert (status, document["error"]["message"]) == (400, "Invalid field selection item")
     rules = "/compute/v1/projects/p/global/firewalls?fields=items/name"
-    assert {tuple(each) for each in api.call("GET", rules)[1]["items"]} == {("name",)}
+    assert {tuple(item) for item in api.call("GET", rules)[1]["items"]} == {("name",)}
 
 
 def test_a_post_can_stand_for_another_verb(api):

@@ -25,7 +25,7 @@ def test_a_disk_is_made_listed_kept_while_a_node_has_it_and_deleted(api):
     assert api.call("POST", DISKS, {"name": "data"})[0] == 409
     assert api.call("POST", DISKS, {"name": "more"})[0] == 200
     listed = api.call("GET", DISKS)[1]["items"]
-    assert [(each["name"], each["sizeGb"]) for each in listed] == [("data", "10"), ("more", "500")]
+    assert [(row["name"], row["sizeGb"]) for row in listed] == [("data", "10"), ("more", "500")]
     everywhere = api.call("GET", f"{BASE}/aggregated/disks")[1]["items"]
     assert everywhere == {"zones/us-central1-a": {"disks": listed}}
     attached = [{"sourceDisk": FULL, "mode": "READ_WRITE"}]
@@ -53,4 +53,4 @@ def test_a_filter_names_labels_with_hyphens(api, text):
     for name, labels in (("data", {"my-key": "x"}), ("more", {"other-key": "x"})):
         assert api.call("POST", DISKS, {"name": name, "labels": labels})[0] == 200
     listed = api.call("GET", f"{DISKS}?filter={quote(text)}")[1]["items"]
-    assert [each["name"] for each in listed] == ["data"]
+    assert [row["name"] for row in listed] == ["data"]

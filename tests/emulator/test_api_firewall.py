@@ -285,8 +285,8 @@ def test_a_project_s_metadata_leaves_its_host_as_it_is(cloud):
 
 def test_the_effective_rules_of_a_network_are_its_own(cloud):
     insert(cloud)
-    found = cloud.service.firewalls.effective(cloud.call(path_network="default"))
-    assert [rule["name"] for rule in found["firewalls"]] == ["r1"]
+    effective = cloud.service.firewalls.effective(cloud.call(path_network="default"))
+    assert [rule["name"] for rule in effective["firewalls"]] == ["r1"]
     with pytest.raises(ApiError):
         cloud.service.firewalls.effective(cloud.call(path_network="x"))
 
@@ -295,14 +295,14 @@ def test_a_new_project_has_google_s_rules_once(emulators):
     """VPC documentation, "Pre-populated rules in the default network"."""
     api = emulators.start()
     path = "/compute/v1/projects/new/global/firewalls"
-    found = api.call("GET", path)[1]["items"]
+    items = api.call("GET", path)[1]["items"]
     shown = {
-        each["name"]: (
-            each["priority"],
-            each["sourceRanges"],
-            [(entry["IPProtocol"], entry.get("ports")) for entry in each["allowed"]],
+        item["name"]: (
+            item["priority"],
+            item["sourceRanges"],
+            [(entry["IPProtocol"], entry.get("ports")) for entry in item["allowed"]],
         )
-        for each in found
+        for item in items
     }
     every = [("tcp", ["0-65535"]), ("udp", ["0-65535"]), ("icmp", None)]
     assert shown == {
@@ -311,7 +311,7 @@ def test_a_new_project_has_google_s_rules_once(emulators):
         "default-allow-rdp": (65534, ["0.0.0.0/0"], [("tcp", ["3389"])]),
         "default-allow-ssh": (65534, ["0.0.0.0/0"], [("tcp", ["22"])]),
     }
-    assert {each["network"].partition("/projects/")[2] for each in found} == {
+    assert {item["network"].partition("/projects/")[2] for item in items} == {
         "new/global/networks/default"
     }
     network = "projects/new/global/networks/default"

@@ -134,7 +134,7 @@ def test_http_and_grpc_listen_on_the_loopback_address_alone(api):
     opened = api.call("GET", "/_emulator/v1/grpc")[1].values()
     ports |= {int(each["address"].rsplit(":", 1)[1]) for each in opened}
     found = psutil.Process().net_connections(kind="inet")
-    listening = [each.laddr for each in found if each.status == psutil.CONN_LISTEN]
+    listening = [result.laddr for result in found if result.status == psutil.CONN_LISTEN]
     assert {(ip.removeprefix("::ffff:"), port) for ip, port in listening if port in ports} == {
         ("127.0.0.1", port) for port in ports
     }

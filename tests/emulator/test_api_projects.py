@@ -10,7 +10,7 @@ SERVED = {"tpu", "compute", "oslogin", "serviceusage", "cloudresourcemanager", "
 def services(api, query: str = "") -> dict[str, str]:
     status, answer = api.call("GET", f"/v1/projects/p/services{query}")
     assert status == 200, answer
-    return {each["config"]["name"]: each["state"] for each in answer.get("services", ())}
+    return {row["config"]["name"]: row["state"] for row in answer.get("services", ())}
 
 
 def test_what_the_emulator_serves_is_enabled_and_more_can_be_for_good(emulators):
@@ -32,7 +32,7 @@ def test_what_the_emulator_serves_is_enabled_and_more_can_be_for_good(emulators)
     body = {"serviceIds": ["tpu.googleapis.com", "logging.googleapis.com"]}
     begun = api.call("POST", "/v1/projects/p/services:batchEnable", body)[1]
     done = api.call("GET", f"/v1/{begun['name']}")[1]
-    assert [each["state"] for each in done["response"]["services"]] == ["ENABLED"] * 2
+    assert [service["state"] for service in done["response"]["services"]] == ["ENABLED"] * 2
     emulators.stop()
     api = emulators.start()
     more = {"storage.googleapis.com": "ENABLED", "logging.googleapis.com": "ENABLED"}

@@ -32,8 +32,8 @@ def test_performing_maintenance_restarts_the_workers_and_ends_it(cloud):
     nodes(cloud, "perform_maintenance")
     assert (cloud.get("n")["state"], cloud.host.booted) == ("RESTARTING", set())
     cloud.pass_time(1)
-    found = cloud.get("n")
-    assert (found["state"], found["health"], len(cloud.host.booted)) == ("READY", "HEALTHY", 1)
+    row = cloud.get("n")
+    assert (row["state"], row["health"], len(cloud.host.booted)) == ("READY", "HEALTHY", 1)
 
 
 @pytest.mark.parametrize("worker", ["1", "x", "-1", 7])

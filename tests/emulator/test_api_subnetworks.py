@@ -36,8 +36,8 @@ def test_a_custom_network_has_the_subnetworks_that_were_created(api):
     name = operation["name"]
     api.advance(1)
     assert ok(api.call("POST", f"{CENTRAL}/operations/{name}/wait"))["status"] == "DONE"
-    found = ok(api.call("GET", f"{CENTRAL}/subnetworks/s"))
-    assert (found["ipCidrRange"], found["gatewayAddress"]) == ("10.0.0.0/24", "10.0.0.1")
+    subnetwork = ok(api.call("GET", f"{CENTRAL}/subnetworks/s"))
+    assert (subnetwork["ipCidrRange"], subnetwork["gatewayAddress"]) == ("10.0.0.0/24", "10.0.0.1")
     assert api.call("POST", f"{CENTRAL}/subnetworks", wanted)[0] == 409
     overlapping = {**wanted, "name": "t", "ipCidrRange": "10.0.0.128/25"}
     status, answer = api.call("POST", f"{CENTRAL}/subnetworks", overlapping)

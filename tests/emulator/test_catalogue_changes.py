@@ -37,7 +37,7 @@ def queue(api: Api, name: str, kind: str) -> tuple[int, Any]:
 
 def listed(api: Api, what: str, zone: str = ZONE) -> list[str]:
     found = api.call("GET", f"/v2/projects/p/locations/{zone}/{what}")[1]
-    return [each["name"].rsplit("/", 1)[1] for each in found[what]]
+    return [row["name"].rsplit("/", 1)[1] for row in found[what]]
 
 
 def test_networks_are_made_and_deleted_and_zones_listed_as_gcloud_does(
@@ -55,7 +55,7 @@ def test_networks_are_made_and_deleted_and_zones_listed_as_gcloud_does(
     shown = api.call("GET", f"{networks}/own")[1]
     assert shown.items() >= {**body, "kind": "compute#network"}.items()
     assert shown["routingConfig"] == {"routingMode": "REGIONAL"}
-    assert [each["name"] for each in api.call("GET", networks)[1]["items"]] == ["default", "own"]
+    assert [item["name"] for item in api.call("GET", networks)[1]["items"]] == ["default", "own"]
     region = f"{base}/regions/{ZONE.rpartition('-')[0]}"
     block = {"name": "s", "network": f"{networks}/own", "ipCidrRange": "10.0.0.0/24"}
     assert api.call("POST", f"{region}/subnetworks", block)[0] == 200
@@ -87,7 +87,7 @@ def test_networks_are_made_and_deleted_and_zones_listed_as_gcloud_does(
     assert api.call("POST", "/_emulator/v1/projects/p:attach", {"host": "h"})[0] == 200
     assert api.call("POST", networks, {"name": "own"})[0] == 400
     zones = api.call("GET", f"{base}/zones?filter=name={ZONE}")[1]["items"]
-    assert [(each["name"], each["status"]) for each in zones] == [(ZONE, "UP")]
+    assert [(zone["name"], zone["status"]) for zone in zones] == [(ZONE, "UP")]
     assert api.call("GET", f"{base}/zones/{ZONE}")[1] == zones[0]
     assert zones[0]["region"].endswith("/regions/us-central1")
 
@@ -117,7 +117,7 @@ def test_what_is_added_is_offered_and_outlives_a_restart(emulators: Emulators) -
     assert "v4-8" in listed(api, "acceleratorTypes")
     assert "v4-8" not in listed(api, "acceleratorTypes", "us-central1-b")
     networks = api.call("GET", "/compute/v1/projects/p/global/networks")[1]["items"]
-    assert [each["name"] for each in networks] == ["default", "training"]
+    assert [network["name"] for network in networks] == ["default", "training"]
     alpha = f"/v2alpha1/projects/p/locations/{ZONE}/reservations"
     assert len(api.call("GET", alpha)[1]["reservations"]) == 1
     control(api).reset()
@@ -192,7 +192,7 @@ def test_workers_run_again_after_a_restart_in_every_state_in_which_they_ran(
     api = emulators.start()
     assert {name.rsplit("/", 1)[1] for name in api.host.booted} == {"a", "b"}
     found = [api.call("GET", f"/v2/projects/p/locations/{ZONE}/nodes/{n}")[1] for n in "abc"]
-    assert [each["state"] for each in found] == ["HIDDEN", "UNKNOWN", "REPAIRING"]
+    assert [row["state"] for row in found] == ["HIDDEN", "UNKNOWN", "REPAIRING"]
 
 
 def test_a_quota_counts_all_that_books_it_and_refuses_in_google_s_words(api: Api) -> None:
@@ -208,7 +208,7 @@ def test_a_quota_counts_all_that_books_it_and_refuses_in_google_s_words(api: Api
     said = f"Quota limit '{name}' has been exceeded. Limit: 16 in zone {ZONE}."
     assert (status, answer["error"]["status"]) == (429, "RESOURCE_EXHAUSTED")
     assert answer["error"]["message"] == said
-    assert [each["@type"].rsplit(".", 1)[1] for each in answer["error"]["details"]] == [
+    assert [detail["@type"].rsplit(".", 1)[1] for detail in answer["error"]["details"]] == [
         "QuotaFailure"
     ]
     # Spot, reserved, pods, zones and projects are counted apart.
@@ -221,7 +221,7 @@ def test_a_quota_counts_all_that_books_it_and_refuses_in_google_s_words(api: Api
     assert [api.call("POST", f"{other}?nodeId={n}", body)[0] for n in "ab"] == [200, 200]
     assert queue(api, "waits", "v3-32")[0] == 200
     assert queue(api, "late", "v3-32")[1]["error"]["status"] == "RESOURCE_EXHAUSTED"
-    used = {each["name"]: each["used"] for each in emulator.catalogue()["quotas"]}
+    used = {quota["name"]: quota["used"] for quota in emulator.catalogue()["quotas"]}
     assert used == {
         name: {"p": 16, "q": 16},
         "TPUV3sPreemptiblePodPerProjectPerZoneForTPUAPI": {"p": 32},

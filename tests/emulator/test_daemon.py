@@ -42,11 +42,11 @@ class Emulation:
     key: Path
 
     def call(self, path: str, body: Any = None) -> Any:
-        found = daemon.running(self.directory)
-        assert found is not None
+        running = daemon.running(self.directory)
+        assert running is not None
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(f"{found.url}/{path}", data)
-        request.add_header("Authorization", f"Bearer {found.token}")
+        request = urllib.request.Request(f"{running.url}/{path}", data)
+        request.add_header("Authorization", f"Bearer {running.token}")
         request.add_header("Content-Type", "application/json")
         with urllib.request.urlopen(request, timeout=60) as answer:
             return json.load(answer)
@@ -297,7 +297,7 @@ def test_stop_all_ends_every_emulator_and_what_killed_ones_have_left(emulation, 
     emulation.node()
     job = emulation.job("setsid sleep 1000")
     # The shell that started it may take a moment longer to go than the connection.
-    assert eventually(lambda: [each.pid for each in of_workers(tmp_path)] == [job])
+    assert eventually(lambda: [worker.pid for worker in of_workers(tmp_path)] == [job])
     running = found(emulation)
     kill_both(running)
     shutil.rmtree(emulation.directory)  # nothing but the processes themselves is left of it
@@ -334,7 +334,7 @@ def mentions(process: psutil.Process, place: Path) -> bool:
 @needs_root
 @pytest.mark.parametrize("victims", [["pid"], ["guardian"], ["guardian", "pid"]])
 def test_after_kill_9_nothing_of_workers_with_namespaces_is_left(tmp_path, victims):
-    before = mounts()
+    before = mounts(tmp_path)
     directory = tmp_path / "emulator"
     running = daemon.start(directory, create_seconds=0.05, engine="namespaces")
     assert running.engine == "namespaces"
@@ -349,22 +349,25 @@ def test_after_kill_9_nothing_of_workers_with_namespaces_is_left(tmp_path, victi
         sleeps = napping(nap)
         for victim in victims:
             os.kill(getattr(running, victim), signal.SIGKILL)
-        assert eventually(lambda: not any(alive(each.pid) for each in sleeps))
+        assert eventually(lambda: not any(alive(sleep.pid) for sleep in sleeps))
         assert eventually(lambda: not alive(running.pid) and not alive(running.guardian))
         # A killed process counts as dead before the last of its threads has closed its sockets.
         assert eventually(lambda: deaf(address, port))
-        assert mounts() <= before
+        assert mounts(tmp_path) <= before
     finally:
         daemon.stop(directory)
 
 
-def mounts() -> set[str]:
-    return set(Path("/proc/self/mounts").read_text().splitlines())
+def mounts(folder: Path) -> set[str]:
+    """Return all mounts except those of other tests, which come and go."""
+    others = folder.parents[1]
+    lines = Path("/proc/self/mounts").read_text().splitlines()
+    return {line for line in lines if f"{others}/" not in line or f"{folder}/" in line}
 
 
 def napping(nap: str) -> list[psutil.Process]:
     """Return the processes whose program is a sleep of `nap` seconds."""
-    return [each for each in psutil.process_iter() if command(each)[:2] == ["sleep", nap]]
+    return [process for process in psutil.process_iter() if command(process)[:2] == ["sleep", nap]]
 
 
 def command(process: psutil.Process) -> list[str]:

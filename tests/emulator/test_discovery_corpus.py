@@ -115,8 +115,8 @@ METHODS = [
 
 def placed(base: Any, path: Path, value: Any) -> Any:
     """Return a copy of a JSON value in which `path` leads to `value`; None takes it away."""
-    found = copy.deepcopy(base)
-    here = found
+    deepcopy = copy.deepcopy(base)
+    here = deepcopy
     for step, then in pairwise(path):
         empty: Any = [] if then == 0 else {}
         if isinstance(here, list):
@@ -130,7 +130,7 @@ def placed(base: Any, path: Path, value: Any) -> Any:
         here.pop(path[-1], None)
     else:
         here[path[-1]] = value
-    return found
+    return deepcopy
 
 
 def right_value(path: Path, schema: Any) -> Any:

@@ -204,10 +204,10 @@ def test_googles_client_sees_a_queued_resource_fail(google: Google, preset: str)
     google.api.fault(preset=preset)
     google.queue()
     google.api.advance(10_000)
-    found = google.queued()
-    assert found.state.state == tpu_v2.QueuedResourceState.State.FAILED
-    assert found.state.failed_data.error.code == code
-    assert text in found.state.failed_data.error.message
+    queued = google.queued()
+    assert queued.state.state == tpu_v2.QueuedResourceState.State.FAILED
+    assert queued.state.failed_data.error.code == code
+    assert text in queued.state.failed_data.error.message
     assert served(google) == [1]
 
 

@@ -182,12 +182,12 @@ def test_links_lead_where_the_client_already_is(api, names):
     assert status == 200
     assert begun["selfLink"].startswith("https://www.googleapis.com/compute/v1/projects/p/global/")
     api.advance(10)
-    _, found = ask(names, "www.googleapis.com", "GET", f"{path}/r", token=token)
-    assert found["selfLink"] == f"https://www.googleapis.com{path}/r"
+    _, resource = ask(names, "www.googleapis.com", "GET", f"{path}/r", token=token)
+    assert resource["selfLink"] == f"https://www.googleapis.com{path}/r"
     assert api.call("GET", f"{path}/r")[1]["selfLink"] == f"{api.server.url}{path}/r"
     # What came from a link goes back as one.
     network = json.dumps(
-        {"name": "s", "network": found["network"], "allowed": [{"IPProtocol": "tcp"}]}
+        {"name": "s", "network": resource["network"], "allowed": [{"IPProtocol": "tcp"}]}
     )
     assert ask(names, "compute.googleapis.com", "POST", path, network, token)[0] == 200
 

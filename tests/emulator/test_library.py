@@ -76,16 +76,16 @@ def test_a_block_has_a_cloud_and_leaves_nothing_behind(monkeypatch: pytest.Monke
                 [*words, *command], env=homeless, capture_output=True, text=True, check=False
             )
             assert answer in done.stdout, done.stderr
-        found = daemon.running(Paths.from_environment(cloud.variables).emulator)
-        assert found is not None
-        assert (found.url, found.engine) == (cloud.url, "paper")
+        running = daemon.running(Paths.from_environment(cloud.variables).emulator)
+        assert running is not None
+        assert (running.url, running.engine) == (cloud.url, "paper")
         ended = cloud, other
     cloud.close()
-    for each in ended:
-        assert not each.directory.exists()
-        assert processes_of(each.directory) == []
+    for result in ended:
+        assert not result.directory.exists()
+        assert processes_of(result.directory) == []
         with pytest.raises(TpukitError, match="does not answer"):
-            each.status()
+            result.status()
     assert {child.pid for child in psutil.Process().children()} <= before
 
 
@@ -163,7 +163,7 @@ def test_the_package_loads_nothing_until_it_is_asked() -> None:
     program = "import sys, tpukit.emulator; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=True)
     loaded = done.stdout.decode().split()
-    assert not [each for each in loaded if each.startswith(("tpukit.emulator.", "http", "google"))]
+    assert not [text for text in loaded if text.startswith(("tpukit.emulator.", "http", "google"))]
 
 
 def test_the_program_on_the_page_runs() -> None:
@@ -174,7 +174,7 @@ def test_the_program_on_the_page_runs() -> None:
 
 def test_the_library_needs_none_of_the_packages_that_the_commands_need(tmp_path: Path) -> None:
     table = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-    names = {each: re.split(r"[<>=]", each)[0] for each in table["dependencies"]}
+    names = {dependency: re.split(r"[<>=]", dependency)[0] for dependency in table["dependencies"]}
     own = table["optional-dependencies"]["emulator"]
     assert set(own) <= set(table["dependencies"])
     modules = {

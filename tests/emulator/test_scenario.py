@@ -41,9 +41,9 @@ def write(directory: Path, name: str, text: str) -> Path:
 
 
 def test_a_story_is_the_same_in_toml_and_in_json(tmp_path: Path) -> None:
-    found = read_scenario(write(tmp_path, "story.toml", STORY))
-    assert found["create_seconds"] == 1.5
-    assert read_scenario(write(tmp_path, "story.json", json.dumps(found))) == found
+    scenario = read_scenario(write(tmp_path, "story.toml", STORY))
+    assert scenario["create_seconds"] == 1.5
+    assert read_scenario(write(tmp_path, "story.json", json.dumps(scenario))) == scenario
 
 
 @pytest.mark.parametrize(
@@ -178,8 +178,8 @@ def test_a_node_that_vanished_leaves_no_workers_and_no_pending_operation(
 def test_a_health_shows_while_the_state_stays_ready(cloud: EmulatedCloud, health: str) -> None:
     name = cloud.ready("n1")
     cloud.service.apply_event(name, health)
-    found = cloud.get("n1")
-    assert (found["state"], found["health"]) == ("READY", health)
+    row = cloud.get("n1")
+    assert (row["state"], row["health"]) == ("READY", health)
 
 
 def test_nodes_are_called_in_short_where_only_one_has_the_name(api: Api) -> None:

@@ -71,16 +71,16 @@ def test_with_an_unfit_runtime_version_a_worker_is_emulated_and_has_no_device():
     """pytorch/xla issue 9753: the slice becomes READY, and no driver is bound to the chips."""
     worker = WorkerRecord(0, "127.77.0.1", 22, "w", "", "")
     node = {"name": NODE, "acceleratorType": "v6e-1", "runtimeVersion": "tpu-ubuntu2204-base"}
-    found = SliceFacts.of(node, [worker]).environment(0, "m")
-    assert found["TPUKIT_EMULATED_DEVICES"] == "0"
-    assert not {"JAX_PLATFORMS", "XLA_FLAGS", "PJRT_NPROC"} & {*found}
+    environment = SliceFacts.of(node, [worker]).environment(0, "m")
+    assert environment["TPUKIT_EMULATED_DEVICES"] == "0"
+    assert not {"JAX_PLATFORMS", "XLA_FLAGS", "PJRT_NPROC"} & {*environment}
 
 
 def test_xla_has_threads_enough_for_steps_that_wait_for_each_other():
     """By itself one for each device: where eight steps waited in them, no other could go on."""
-    found = facts("v3-8", 1).environment(0, "m")
-    assert found["XLA_FLAGS"] == "--xla_force_host_platform_device_count=8"
-    assert int(found["PJRT_NPROC"]) >= 8 * 8
+    environment = facts("v3-8", 1).environment(0, "m")
+    assert environment["XLA_FLAGS"] == "--xla_force_host_platform_device_count=8"
+    assert int(environment["PJRT_NPROC"]) >= 8 * 8
 
 
 def test_slices_that_share_an_address_have_coordinators_of_their_own():
@@ -222,8 +222,8 @@ def test_endpoints_are_in_the_order_of_the_workers_and_not_of_their_addresses(
     workers.allocate(16)
     addresses = [record.address for record in workers.records]
     node = {"name": NODE, "acceleratorType": "v4-128"}
-    found = SliceFacts.of(node, workers.records).attributes(3)["worker-network-endpoints"]
-    assert found.split(",") == [f"unknown:unknown:{address}" for address in addresses]
+    text = SliceFacts.of(node, workers.records).attributes(3)["worker-network-endpoints"]
+    assert text.split(",") == [f"unknown:unknown:{address}" for address in addresses]
     assert addresses != sorted(addresses, key=ip_address)
 
 

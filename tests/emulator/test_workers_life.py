@@ -33,7 +33,7 @@ from tpukit.emulator.workers.engines.engine import EmulatedWorker, WorkerSockets
 from tpukit.emulator.workers.engines.portable import PortableEngine
 from tpukit.emulator.workers.inherited_environment import inherited_environment
 from tpukit.emulator.workers.slice_facts import SliceFacts
-from tpukit.emulator.workers.ssh.link import PacketFilter
+from tpukit.emulator.workers.sshd.link import PacketFilter
 from tpukit.emulator.workers.worker_host import WorkerRecord
 
 pytestmark = pytest.mark.process
@@ -218,7 +218,7 @@ def test_files_of_workers_that_no_slice_has_are_removed_by_a_start(worker, caplo
     worker.output("touch kept")
     folder = worker.home().parent.parent
     node = {"name": NODE, "state": "STOPPED"}
-    known = {NODE: {"node": node, "workers": [asdict(each) for each in worker.records]}}
+    known = {NODE: {"node": node, "workers": [asdict(record) for record in worker.records]}}
     (folder / "etc/node").write_text("damaged")
     resumed(worker, EmulatorState(nodes=known))
     assert (worker.home() / "kept").exists()

@@ -53,7 +53,7 @@ def first_processes(workers: EmulatedWorkers) -> list[int]:
     """Return the processes of this machine that run in a folder of these workers."""
     place = str(workers.directory / "workers")
     found = psutil.process_iter(["cmdline"])
-    return [each.pid for each in found if place in " ".join(each.info["cmdline"] or [])]
+    return [process.pid for process in found if place in " ".join(process.info["cmdline"] or [])]
 
 
 @needs_root

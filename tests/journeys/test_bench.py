@@ -1,10 +1,11 @@
-"""The measurements that the documentation quotes can be made, and say what it claims."""
+"""The measurements that the documentation quotes can be made, and say what it claims.
+
+CI runs `scripts/bench startup` by itself: beside other tests its ratios mislead.
+"""
 
 from __future__ import annotations
 
 import os
-import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,9 +17,9 @@ pytestmark = [pytest.mark.journey, pytest.mark.bench]
 ROOT = Path(__file__).parent.parent.parent
 
 
-def run_bench(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run `scripts/bench` with this interpreter."""
-    return subprocess.run(
+def bench(*words: str) -> list[str]:
+    """Run `scripts/bench` with this interpreter, and return the lines of its table."""
+    done = subprocess.run(
         [str(ROOT / "scripts" / "bench"), *words],
         env={**os.environ, "PYTHON": sys.executable},
         capture_output=True,
@@ -26,28 +27,8 @@ def run_bench(*words: str) -> subprocess.CompletedProcess[str]:
         timeout=500,
         check=False,
     )
-
-
-def bench(*words: str) -> list[str]:
-    """Run `scripts/bench` and return the lines of its table."""
-    done = run_bench(*words)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.splitlines()
-
-
-def test_what_starts_at_once_takes_a_fraction_of_gclouds_cpu_time() -> None:
-    """The measurement itself fails where one takes more than it says.
-
-    Beside other tests three pairs can mislead: where they would fail, as many as usual decide.
-    """
-    few = run_bench("startup", "--pairs", "3")
-    lines = bench("startup") if few.returncode else few.stdout.splitlines()
-    assert re.match(r"tpukit list +\d+ +\d+ +\d+$", lines[1])
-    if shutil.which("gcloud") is None:
-        assert lines[-1] == "gcloud is not installed: nothing to compare with"
-        return
-    ratios = [tuple(map(float, line.split()[-2:])) for line in lines[-5:]]
-    assert all(0 < ratio <= most <= 0.25 for ratio, most in ratios)
 
 
 def test_waits_notice_their_end_within_three_seconds_on_average() -> None:

@@ -41,8 +41,8 @@ def test_a_killed_emulator_takes_every_process_with_it_and_keeps_its_slices(
     busy = _make_busy(alone)
     _kill(alone, victims)
     _eventually(lambda: not alone.processes() and not _sleepers(busy))
-    (found,) = alone.slices("busy")
-    assert found["state"] == "READY"
+    (slice_,) = alone.slices("busy")
+    assert slice_["state"] == "READY"
 
 
 def test_what_an_emulator_killed_with_its_guardian_left_is_ended_by_the_next(

@@ -42,12 +42,12 @@ def test_up_of_two_workers_passes_where_each_has_a_machine_to_itself(tpukit: Tpu
 )
 def test_status_says_which_engine_runs_why_and_what_it_lacks(tpukit: Tpukit, engine: str) -> None:
     tpukit.succeeds("emulator", "start", "--engine", engine)
-    found = tpukit.document("emulator", "status")["emulator"]
-    assert found["engine"] == ("portable" if engine == "auto" else engine)
-    assert found["reason"]
+    emulator = tpukit.document("emulator", "status")["emulator"]
+    assert emulator["engine"] == ("portable" if engine == "auto" else engine)
+    assert emulator["reason"]
     shown = tpukit.succeeds("emulator", "status").stdout
-    assert found["limits"]
-    assert all(f"lacks\t{limit}" in shown for limit in found["limits"])
+    assert emulator["limits"]
+    assert all(f"lacks\t{limit}" in shown for limit in emulator["limits"])
 
 
 def test_an_engine_that_does_not_exist_is_refused_before_anything_starts(tpukit: Tpukit) -> None:

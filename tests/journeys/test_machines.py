@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -103,12 +104,13 @@ def test_a_run_whose_client_was_killed_is_listed_and_ended(machine: Machine) -> 
 def test_a_run_that_a_reboot_ends_is_lost_whatever_its_program_says(machine: Machine) -> None:
     """A program that saves at TERM ends with 0: that is no end of its own."""
     script = "trap 'echo saved; exit 0' TERM; echo begun; while :; do sleep 0.1; done"
-    words = ("--run-id", "rebooted", "--detach", "--", script)
+    run = f"rebooted-{time.monotonic_ns()}"  # a second attempt has the same machine
+    words = ("--run-id", run, "--detach", "--", script)
     machine.tpukit.succeeds("--local", "run", machine.name, *words)
-    log = ("--local", "logs", machine.name, "rebooted")
+    log = ("--local", "logs", machine.name, run)
     assert eventually(lambda: "begun" in machine.tpukit(*log).stdout)
     machine.reboot()
-    shown = machine.tpukit.succeeds("--local", "jobs", machine.name, "rebooted").stdout
+    shown = machine.tpukit.succeeds("--local", "jobs", machine.name, run).stdout
     assert "lost" in shown, shown
     assert "saved" in machine.tpukit(*log).stdout
 

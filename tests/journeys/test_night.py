@@ -26,7 +26,7 @@ def plan(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_a_seed_is_a_night_of_every_kind_of_fault(plan: Any) -> None:
     first = plan.night(1, 100, 600.0)
     assert plan.night(1, 100, 600.0) == first != plan.night(2, 100, 600.0)
-    kinds = Counter(each.kind for each in first)
+    kinds = Counter(event.kind for event in first)
     assert (kinds["push"], kinds["cp"], kinds["reboot"], kinds["full disk"]) == (2, 3, 1, 2)
     assert set(kinds) >= {"reset", "stall", "restart", "moved", "client killed", "run"}
     assert sum(kinds.values()) - kinds["push"] - kinds["cp"] - kinds["run"] == 100

@@ -43,7 +43,7 @@ def status_of(url: str) -> int:
 
 
 def jupyters(tpukit: Tpukit) -> list[psutil.Process]:
-    return [each for each in tpukit.processes() if "jupyterlab" in words_of(each)]
+    return [process for process in tpukit.processes() if "jupyterlab" in words_of(process)]
 
 
 def words_of(process: psutil.Process) -> list[str]:
@@ -55,8 +55,8 @@ def words_of(process: psutil.Process) -> list[str]:
 
 def runs(tpukit: Tpukit) -> list[str]:
     """Return the notebooks that the worker knows of."""
-    found = tpukit.document("--local", "jobs", "demo")["jobs"]
-    return [each["run"] for each in found if each["run"].startswith("notebook-")]
+    jobs = tpukit.document("--local", "jobs", "demo")["jobs"]
+    return [job["run"] for job in jobs if job["run"].startswith("notebook-")]
 
 
 def read_until(process: subprocess.Popen[str], words: str) -> None:
@@ -81,7 +81,7 @@ def test_jupyter_is_reached_with_its_token_alone_and_ends_with_the_command(
         assert status_of(f"{address}/api/contents?token={token}") == 200
         assert status_of(f"{address}/api/contents") == 403
         assert len(jupyters(tpukit)) == 1
-        assert not any(token in " ".join(words_of(each)) for each in psutil.process_iter())
+        assert not any(token in " ".join(words_of(process)) for process in psutil.process_iter())
     assert process.returncode == 130
     assert not jupyters(tpukit)
     # Its log and its token are gone from the worker as well.
@@ -123,11 +123,11 @@ def test_a_lost_connection_is_made_again_to_the_same_jupyter_whose_lease_goes_on
 
 
 def control(tpukit: Tpukit) -> EmulatorClient:
-    found = daemon.running(tpukit.home / "tpukit" / "state" / "emulator")
-    assert found
-    return EmulatorClient(found.url, found.token)
+    running = daemon.running(tpukit.home / "tpukit" / "state" / "emulator")
+    assert running
+    return EmulatorClient(running.url, running.token)
 
 
 def lease_of(tpukit: Tpukit) -> Path:
-    (found,) = tpukit.home.rglob(".tpukit/jobs/run.notebook-*/lease")
-    return found
+    (path,) = tpukit.home.rglob(".tpukit/jobs/run.notebook-*/lease")
+    return path

@@ -203,8 +203,8 @@ def test_files_and_folders_come_and_go(workers: OpenSshWorkers, tmp_path: Path) 
     tpukit.succeeds("cp", odd, str(tmp_path / "odd"))
     assert (tmp_path / "odd").read_text() == "text"
     tpukit.succeeds("cp", "pod:data/deep", str(back), "--worker", "3")
-    (found,) = [each for each in back.rglob("*") if each.is_file()]
-    assert found.read_bytes() == (data / "deep" / "it's a name").read_bytes()
+    (file,) = [path for path in back.rglob("*") if path.is_file()]
+    assert file.read_bytes() == (data / "deep" / "it's a name").read_bytes()
 
 
 def test_a_working_tree_is_pushed_to_every_worker_once(
@@ -274,7 +274,7 @@ def test_a_push_that_is_cut_off_anywhere_leaves_each_file_old_or_new_and_the_nex
             for name, held in now.items():
                 assert held in [one.get(name) for one in versions], (seed, number, sign, name)
     workers.tpukit.succeeds("push", "pod", str(tree))
-    assert [found(each) == version(6) for each in trees] == [True] * 4
+    assert [found(tree) == version(6) for tree in trees] == [True] * 4
 
 
 def test_a_detached_run_outlives_its_connection_and_is_followed_listed_and_killed(
@@ -325,7 +325,7 @@ def test_a_worker_that_is_not_who_it_should_be_gets_no_command_and_the_others_do
 
 def _stand(tpukit: Tpukit, run: str) -> list[tuple[str, int | None]]:
     jobs = tpukit.document("jobs", "pod", run)["jobs"]
-    return [(each["state"], each["status"]) for each in jobs]
+    return [(job["state"], job["status"]) for job in jobs]
 
 
 @pytest.fixture
@@ -370,8 +370,8 @@ def test_ctrl_c_ends_what_sudo_runs(ordinary: OpenSshWorkers) -> None:
         process.send_signal(signal.SIGINT)
         process.communicate(timeout=120)
     left = sleepers(seconds)
-    for each in left:
-        each.kill()
+    for program in left:
+        program.kill()
     assert not left
 
 

@@ -62,7 +62,7 @@ def test_a_file_written_on_one_slice_is_read_on_the_other_and_undo_leaves_nothin
     refused = tpukit("--local", "provision", "demo", "disk", "nfs=ghost:/data")
     assert (refused.returncode, "nfs=SLICE:/FOLDER" in refused.stderr) == (3, True)
     plan = tpukit.document("--local", "provision", "plan", "demo", "mine")["plan"]
-    needed = {each["name"] for each in plan["workers"][0]["steps"] if each["outcome"] == "needed"}
+    needed = {step["name"] for step in plan["workers"][0]["steps"] if step["outcome"] == "needed"}
     assert {"shell", "disk", "nfs=server:/data", "venv", "packages"} <= needed
     assert listings(tpukit) ^ before == set()
 

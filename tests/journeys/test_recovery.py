@@ -63,7 +63,7 @@ def number(path: Path) -> int:
 
 
 def lines(path: Path) -> list[int]:
-    return [int(each) for each in path.read_text().splitlines()] if path.exists() else []
+    return [int(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def begun(starts: Path, times: int) -> bool:
@@ -110,8 +110,8 @@ def test_a_job_goes_on_through_losses_in_a_row_and_never_runs_twice(
     assert len(portable.slices("demo")) == len(portable.rules("demo")) == 1
     (listed,) = portable.document("watch", "--list")["watches"]
     assert (listed["state"], listed["status"], listed["recoveries"]) == ("ended", 0, losses)
-    assert [each["event"] for each in listed["history"]].count("preempted") == losses // 2
-    assert [each["event"] for each in listed["history"]].count("vanished") == losses // 2
+    assert [event["event"] for event in listed["history"]].count("preempted") == losses // 2
+    assert [event["event"] for event in listed["history"]].count("vanished") == losses // 2
     gcloud_deletes(portable, "demo")
 
 

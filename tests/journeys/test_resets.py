@@ -29,9 +29,9 @@ def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tpukit]:
 
 
 def control(tpukit: Tpukit) -> EmulatorClient:
-    found = daemon.running(tpukit.home / "tpukit" / "state" / "emulator")
-    assert found
-    return EmulatorClient(found.url, found.token)
+    running = daemon.running(tpukit.home / "tpukit" / "state" / "emulator")
+    assert running
+    return EmulatorClient(running.url, running.token)
 
 
 @pytest.mark.parametrize(
@@ -73,6 +73,6 @@ def test_resets_lose_no_line_repeat_none_and_run_nothing_twice(
     assert lines == {worker: [*range(1, lines_each + 1)] for worker in range(WORKERS)}
     assert four.succeeds("run", "pod", "--", "cat count").stdout.count("x") == WORKERS
     jobs = four.document("jobs", "pod", "long")["jobs"]
-    assert [(each["state"], each["status"]) for each in jobs] == [
+    assert [(job["state"], job["status"]) for job in jobs] == [
         ("finished", worker) for worker in range(WORKERS)
     ]

@@ -107,8 +107,8 @@ ROUTES = {
 }
 #: The same; those that differ in their ProxyCommand alone are for CI.
 FEWER = [
-    pytest.param(each, marks=() if each in ("direct", "worker") else pytest.mark.full_size)
-    for each in ROUTES
+    pytest.param(route, marks=() if route in ("direct", "worker") else pytest.mark.full_size)
+    for route in ROUTES
 ]
 
 
@@ -166,11 +166,11 @@ class OnTerminal:
 @contextmanager
 def on_terminal(tpukit: Tpukit, *words: str) -> Iterator[OnTerminal]:
     """Run a command on a terminal, and end it where the test has failed."""
-    found = OnTerminal(tpukit, *words)
+    terminal = OnTerminal(tpukit, *words)
     try:
-        yield found
+        yield terminal
     finally:
-        found.close()
+        terminal.close()
 
 
 @pytest.mark.parametrize("route", FEWER)

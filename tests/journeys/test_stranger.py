@@ -41,7 +41,7 @@ def home() -> Iterator[Path]:
 
 def listeners(pid: int) -> list[tuple[str, int]]:
     found = psutil.Process(pid).net_connections("tcp")
-    open_ones = [each.laddr for each in found if each.status == psutil.CONN_LISTEN]
+    open_ones = [result.laddr for result in found if result.status == psutil.CONN_LISTEN]
     return sorted((at.ip.removeprefix("::ffff:"), at.port) for at in open_ones)
 
 
@@ -69,21 +69,21 @@ def test_a_stranger_learns_nothing_and_makes_us_listen_nowhere(home):
 
 
 def look_around(directory: Path, stranger: str, home: Path) -> None:
-    found = running(directory)
-    assert found is not None
-    before = listeners(found.pid)
+    process = running(directory)
+    assert process is not None
+    before = listeners(process.pid)
     # HTTP, gRPC, TLS, the worker's SSH and its metadata server.
     assert len(before) >= 5
     assert all(ipaddress.ip_address(address).is_loopback for address, _ in before)
-    inside = [child.pid for child in psutil.Process(found.guardian).children(recursive=True)]
-    given = {"processes": [found.guardian, *inside], "listeners": before}
+    inside = [child.pid for child in psutil.Process(process.guardian).children(recursive=True)]
+    given = {"processes": [process.guardian, *inside], "listeners": before}
     had = as_user(stranger, [PYTHON, "-I", str(copied(home)), str(directory), json.dumps(given)])
     commands = {what: text for kind, what, text in had if kind == "command"}
     assert len(commands) == len(given["processes"])
-    assert not [text for text in commands.values() if found.token in text]
+    assert not [text for text in commands.values() if process.token in text]
     assert [each for each in had if each[0] != "command"] == []
-    assert listeners(found.pid) == before
-    log = EmulatorClient(found.url, found.token).log()
+    assert listeners(process.pid) == before
+    log = EmulatorClient(process.url, process.token).log()
     assert not [entry for entry in log if "guess" in json.dumps(entry)]
     # Its own key opens no worker, whatever the name.
     key = make_key(home / "key")

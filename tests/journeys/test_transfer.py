@@ -69,8 +69,8 @@ def test_a_copy_that_was_killed_goes_on_when_it_is_typed_again(four: Tpukit) -> 
 def test_what_is_there_already_is_not_sent(four: Tpukit) -> None:
     (four.home / "same").write_bytes(os.urandom(100_000))
     four.succeeds("--local", "cp", "same", "pod:")
-    found = four.document("--local", "cp", "same", "pod:")["copied"]
-    assert [each["result"] for each in found] == ["unchanged"] * 4
+    copied = four.document("--local", "cp", "same", "pod:")["copied"]
+    assert [each["result"] for each in copied] == ["unchanged"] * 4
 
 
 def test_a_missing_source_is_not_found_on_the_worker_and_bad_input_here(four: Tpukit) -> None:
@@ -89,9 +89,9 @@ def test_a_push_makes_every_worker_the_same_and_the_second_changes_nothing(four:
 
 
 def test_the_systems_tools_work_with_the_generated_configuration(four: Tpukit) -> None:
-    found = four.document("--local", "ssh-config", "pod")["ssh_config"]
-    config = found["path"]
-    assert found["hosts"][0]["names"] == ["tpu.pod", "tpu.pod.0"]
+    request = four.document("--local", "ssh-config", "pod")["ssh_config"]
+    config = request["path"]
+    assert request["hosts"][0]["names"] == ["tpu.pod", "tpu.pod.0"]
 
     def system(*words: str) -> str:
         done = subprocess.run(

@@ -335,8 +335,8 @@ def place_and_key(tpukit: Tpukit, name: str = "pod") -> tuple[str, str]:
 def holding(tpukit: Tpukit, key: str) -> list[Path]:
     """Return the files of tpukit's own, the emulator's left out, that speak of a host key."""
     home = tpukit.home / "tpukit"
-    files = [each for each in home.rglob("*") if each.is_file() and "emulator" not in each.parts]
-    return [each for each in files if key.encode() in each.read_bytes()]
+    files = [path for path in home.rglob("*") if path.is_file() and "emulator" not in path.parts]
+    return [file for file in files if key.encode() in file.read_bytes()]
 
 
 def by_openssh(tpukit: Tpukit) -> Finished:

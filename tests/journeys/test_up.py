@@ -39,15 +39,11 @@ def test_the_provisioned_interpreter_is_the_workers_own(tpukit: Tpukit) -> None:
 
 def test_a_second_up_changes_nothing_and_is_quick(tpukit: Tpukit) -> None:
     tpukit.succeeds("--local", "up", "v3-8", "demo")  # other tests install things into it
-    kept = tpukit.document("--local", "smoke", "demo", "--history")["runs"]
     started = time.monotonic()
     document = tpukit.document("--local", "up", "v3-8", "demo")
     assert time.monotonic() - started < 120
     assert (document["created"], document["changes"]) == (False, 0)
     assert document["smoke"]["ok"]
-    *before, newest = tpukit.document("--local", "smoke", "demo", "--history")["runs"]
-    assert before == kept
-    assert (newest["ok"], newest["level"], newest["stand_in"]) == (True, 1, True)
 
 
 def test_another_type_under_the_same_name_is_refused_and_leaves_the_slice_as_it_is(

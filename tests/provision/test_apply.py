@@ -20,18 +20,19 @@ from support.small_recipe import SMALL, small_recipe
 
 from tpukit.clock import SystemClock
 from tpukit.errors import DeadlinePassed, ProvisionFailed, TpukitError, TransportFailed
+from tpukit.jobs.detached_job import DetachedJob, JobRequest
 from tpukit.provision.apply import provision, require_provisioned
 from tpukit.provision.provision_report import ProvisionReport
 from tpukit.provision.provisioning import plan_all, provision_all, status_all
-from tpukit.provision.recipes import UV_VERSION, Recipe, uv_requirement
+from tpukit.provision.recipes import Recipe, uv_requirement
 from tpukit.provision.requirements import ROOT, Requirements
 from tpukit.provision.system_steps import parse
 from tpukit.provision.undo import require_undone, undo_all
 from tpukit.provision.wanted import Wanted
 from tpukit.provision.worker_jobs import ProvisionEvent
-from tpukit.remote.connection.worker import RemoteWorker
-from tpukit.remote.job.detached_job import DetachedJob, JobRequest
-from tpukit.remote.programs import program_text
+from tpukit.ssh.programs import program_text
+from tpukit.ssh.worker import RemoteWorker
+from tpukit.ssh.worker_files import UV_VERSION
 
 pytestmark = pytest.mark.process
 
@@ -82,8 +83,8 @@ def outcomes(report) -> dict[str, str]:
 
 
 def installed(home: Path) -> set[str]:
-    found = home.glob(".tpukit/venvs/small/lib/python*/site-packages/*.dist-info")
-    return {path.name.removesuffix(".dist-info") for path in found}
+    glob = home.glob(".tpukit/venvs/small/lib/python*/site-packages/*.dist-info")
+    return {path.name.removesuffix(".dist-info") for path in glob}
 
 
 def ended_jobs(home: Path) -> list[str]:
@@ -136,9 +137,9 @@ def test_a_second_run_of_everything_is_one_look_at_each_worker(provisioned, tmp_
         provisioned.commands.clear()
         found = look([worker], everything, deadline=seconds(500))
         report = found.workers[0] if look is provision_all else found[0]
-        assert ({each.outcome for each in report.steps}, report.changes) == ({"unchanged"}, 0)
+        assert ({step.outcome for step in report.steps}, report.changes) == ({"unchanged"}, 0)
         assert (len(connected), len(provisioned.commands)) == (1, 1), look
-        assert "small:packages" in {each.name for each in report.steps}
+        assert "small:packages" in {step.name for step in report.steps}
     connected.clear()
     (status,) = status_all([worker], deadline=seconds(500))
     assert (len(connected), len(status.ledgers), len(status.environments)) == (2, 1, 1)
@@ -250,7 +251,7 @@ def test_a_file_is_installed_only_where_it_has_the_hash_that_the_lock_names(work
         if digest == right:
             assert (report.error, installed(worker.home)) == ("", {"iniconfig-2.0.0"})
         else:
-            assert "a file of the package index is not the one that the lock names" in report.error
+            assert "a file of the package index is not the one in the lock" in report.error
             assert installed(worker.home) == set()
     assert apply(worker.remote(), recipe=recipe).changes == 0
 
@@ -287,7 +288,7 @@ def refuse():
 
 def test_a_worker_that_cannot_be_reached_does_not_stop_the_others(provisioned):
     report = apply(provisioned.remote(), RemoteWorker(1, refuse))
-    assert [each.ok for each in report.workers] == [True, False]
+    assert [remote.ok for remote in report.workers] == [True, False]
     assert report.workers[1].error == "no answer from worker 1 (connection refused)"
     assert not report.ok
 
@@ -482,7 +483,7 @@ def test_undo_waits_for_what_a_client_that_is_gone_has_left_running(worker, uv):
     reports = undo_all(
         [worker.remote()], ["small"], deadline=seconds(120), on_event=release_once_it_waits
     )
-    assert [(each.undone, each.error) for each in reports] == [(("small",), "")]
+    assert [(report.undone, report.error) for report in reports] == [(("small",), "")]
     assert re.fullmatch(r"provision-venv-\S+ still runs; its client is gone", "".join(waits))
     assert starts.read_text() == "once\n"
     assert not (worker.home / ".tpukit").exists()

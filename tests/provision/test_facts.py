@@ -38,7 +38,7 @@ def script(path: Path, text: str) -> None:
 
 def test_the_running_python_is_found_with_its_version(tmp_path):
     facts = facts_of(tmp_path)
-    here = next(each for each in facts.pythons if os.path.samefile(each.path, sys.executable))
+    here = next(python for python in facts.pythons if os.path.samefile(python.path, sys.executable))
     assert here.version == sys.version.split()[0]
     assert here.pip
 
@@ -71,8 +71,8 @@ def test_shims_of_missing_pythons_do_not_count(tmp_path):
     script(path / "python3.12", 'echo "pyenv: python3.12: command not found" >&2; exit 127')
     script(path / "python3.11", "echo Python 3.11.0")
     script(path / "python3", f'exec "{sys.executable}" "$@"')
-    found = facts_of(tmp_path, PATH=str(path)).pythons
-    assert {each.version for each in found} == {sys.version.split()[0]}
+    pythons = facts_of(tmp_path, PATH=str(path)).pythons
+    assert {python.version for python in pythons} == {sys.version.split()[0]}
 
 
 def test_of_several_names_of_one_interpreter_one_is_started(tmp_path):

@@ -19,8 +19,8 @@ from tpukit.provision.apply import provision, require_provisioned
 from tpukit.provision.provisioning import provision_all
 from tpukit.provision.requirements import ROOT, Requirements
 from tpukit.provision.undo import require_undone, undo_all
-from tpukit.remote.connection.client import Connector
-from tpukit.remote.connection.keys import KeyPair
+from tpukit.ssh.client import Connector
+from tpukit.ssh.keys import KeyPair
 
 pytestmark = pytest.mark.full_size
 
@@ -39,10 +39,10 @@ def test_a_recipe_says_what_is_in_its_way_and_undo_leaves_nothing(
         (room, "no room left on the worker's disk", "make room there", "true"),
         ("cat /dev/zero >fill || :", "no room left", "make room there", "cd; sudo umount -l $HOME"),
         ("mkdir .tpukit; sudo chown root .tpukit", "be written", "yours", "sudo rm -r .tpukit"),
-        ("chmod 500 $HOME", "cannot be written", "has to be yours", "chmod 750 $HOME"),
+        ("chmod 500 $HOME", "cannot be written", "must be yours", "chmod 750 $HOME"),
     )
     with own_root_machine(account, key, connector) as machine:
-        variables = {each: os.environ[each] for each in os.environ if each.startswith(_OWN)}
+        variables = {text: os.environ[text] for text in os.environ if text.startswith(_OWN)}
         machine.server.variables.update({**variables, "TPUKIT_EMULATED_DEVICES": "8"})
         before = machine.listing()
         workers = [machine.remote]
@@ -80,7 +80,7 @@ class OwnRoots(OpenSshHost):
 
 def left(home: Path) -> list[str]:
     """Return what is in a home of tpukit's, except the agent and the records of `run`."""
-    paths = sorted(str(each.relative_to(home)) for each in home.rglob(".tpukit/**/*"))
+    paths = sorted(str(path.relative_to(home)) for path in home.rglob(".tpukit/**/*"))
     return [path for path in paths if not re.match(r"\.tpukit/(agent|jobs$|jobs/run\.)", path)]
 
 
@@ -109,4 +109,4 @@ def test_a_client_that_ends_early_loses_nothing_and_undo_takes_it_all(account: A
         tpukit.succeeds("provision", "undo", "pod", "--yes", timeout=300)
         assert left(home) == []
         (plan,) = tpukit.document("provision", "plan", "pod", "apt:htop")["plan"]["workers"]
-        assert [each["outcome"] for each in plan["steps"]] == ["needed"]
+        assert [step["outcome"] for step in plan["steps"]] == ["needed"]

@@ -34,7 +34,7 @@ def test_it_has_all_of_what_it_extends_and_holds_to_its_lock(tmp_path):
     assert mine.smoke == flax.smoke
     for python in mine.pythons:
         release = mine.release_for(python)
-        assert [each.requirement for each in release.packages[-2:]] == [
+        assert [package.requirement for package in release.packages[-2:]] == [
             "einops==0.8.1",
             "grain>=0.2",
         ]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
-from importlib.resources import files
 
 import pytest
 
@@ -12,7 +10,7 @@ from tpukit.errors import BadInput
 from tpukit.provision import recipe_names
 from tpukit.provision.packages import Package
 from tpukit.provision.recipes import Recipe
-from tpukit.remote.worker_files import venv_python
+from tpukit.ssh.worker_files import venv_python
 
 RECIPES = [Recipe.named(name) for name in recipe_names()]
 RELEASES = [release for recipe in RECIPES for release in recipe.releases]
@@ -32,7 +30,7 @@ def test_each_python_has_one_release_and_the_fetched_one_has_the_preferred():
 
 def test_all_but_helpers_are_pinned_and_have_sources():
     for release in RELEASES:
-        loose = {each.name for each in release.packages if not each.version}
+        loose = {package.name for package in release.packages if not package.version}
         assert loose <= {"requests"}, release
         assert release.sources, release
 
@@ -40,12 +38,20 @@ def test_all_but_helpers_are_pinned_and_have_sources():
 def test_stand_ins_are_the_same_versions_without_the_tpu_driver():
     for recipe in RECIPES:
         for release in recipe.releases:
-            assert [each for each in release.packages if each.name == "libtpu" and each.version]
-            assert not [each for each in release.stand_in_packages if each.name == "libtpu"]
-            assert not [each for each in release.stand_in_packages if "[tpu]" in each.requirement]
+            assert [
+                package
+                for package in release.packages
+                if package.name == "libtpu" and package.version
+            ]
+            assert not [
+                package for package in release.stand_in_packages if package.name == "libtpu"
+            ]
+            assert not [
+                package for package in release.stand_in_packages if "[tpu]" in package.requirement
+            ]
             if not recipe.no_stand_in:
                 versions = [
-                    sorted(each.version for each in packages if each.name != "libtpu")
+                    sorted(package.version for package in packages if package.name != "libtpu")
                     for packages in (release.packages, release.stand_in_packages)
                 ]
                 assert versions[0] == versions[1], recipe.name
@@ -54,12 +60,12 @@ def test_stand_ins_are_the_same_versions_without_the_tpu_driver():
 def test_two_frameworks_never_share_an_environment():
     drivers = {"jax", "torch_xla", "torch_tpu", "tensorflow-tpu"}
     for release in RELEASES:
-        assert len(drivers & {each.name for each in release.packages}) == 1, release
+        assert len(drivers & {package.name for package in release.packages}) == 1, release
 
 
 def test_each_environment_has_the_tool_that_reads_chips():
     for release in RELEASES:
-        assert "tpu-info" in {each.name for each in release.packages}, release
+        assert "tpu-info" in {package.name for package in release.packages}, release
 
 
 def test_every_release_has_a_lock_with_a_hash_for_each_file_and_no_place_to_get_it_from():
@@ -71,9 +77,9 @@ def test_every_release_has_a_lock_with_a_hash_for_each_file_and_no_place_to_get_
                 for emulated in (False, True):
                     lines = recipe.lock_text(python, emulated).splitlines()
                     assert bool(lines) is not (emulated and bool(recipe.no_stand_in))
-                    found = [each for each in lines if not each.startswith("#")]
+                    found = [line for line in lines if not line.startswith("#")]
                     assert not [each for each in found if not line.fullmatch(each)]
-                    locked = {Package.parse(each.split()[0]).pin for each in found}
+                    locked = {Package.parse(text.split()[0]).pin for text in found}
                     pins = {
                         f"{each.key}=={each.version}"
                         for each in release.packages_for(emulated)
@@ -101,9 +107,11 @@ def test_another_version_is_taken_where_it_is_known_to_fit():
     for text, python, *packages in cases:
         recipe = Recipe.named(text)
         release = recipe.release_for(python)
-        assert set(packages) <= {each.requirement for each in release.packages}, text
-        stand_ins = {each.replace("[tpu]", "") for each in packages if "libtpu" not in each}
-        assert stand_ins <= {each.requirement for each in release.stand_in_packages}, text
+        assert set(packages) <= {package.requirement for package in release.packages}, text
+        stand_ins = {
+            package.replace("[tpu]", "") for package in packages if "libtpu" not in package
+        }
+        assert stand_ins <= {package.requirement for package in release.stand_in_packages}, text
         assert recipe.lock_text(python, emulated=False) == "", text
 
 
@@ -148,7 +156,9 @@ def test_a_version_that_does_not_fit_is_refused_with_the_reason():
 
 
 def test_torch_is_pinned_to_torch_xla():
-    pins = {each.name: each.version for each in Recipe.named("torch_xla").releases[0].packages}
+    pins = {
+        package.name: package.version for package in Recipe.named("torch_xla").releases[0].packages
+    }
     assert pins["torch"] == pins["torch_xla"]
 
 
@@ -187,10 +197,3 @@ def test_what_no_index_has_by_its_name_is_no_package():
 
 def test_the_interpreter_is_below_the_home_directory():
     assert venv_python("jax") == ".tpukit/venvs/jax/bin/python"
-
-
-def test_what_is_known_of_failing_installations_says_what_helps():
-    text = files("tpukit.provision").joinpath("install_failures.toml").read_text("utf-8")
-    for known in tomllib.loads(text)["failures"]:
-        assert set(known) == {"texts", "what", "fix"}
-        assert known["texts"]

@@ -26,8 +26,9 @@ from provision.test_apply import (  # noqa: F401
     uv,
 )
 from tpukit.errors import BadInput
-from tpukit.provision.recipes import UV_VERSION, Recipe, uv_requirement
+from tpukit.provision.recipes import Recipe, uv_requirement
 from tpukit.provision.requirements import read_requirements
+from tpukit.ssh.worker_files import UV_VERSION
 
 SECRET = "hunter2-of-the-index"
 
@@ -78,7 +79,7 @@ def test_a_file_travels_with_what_it_includes_each_once(tmp_path):
         f"einops==0.8.1 --hash=sha256:0\n-r {names['more']}\n-c {names['limits']}\n"
     )
     assert found.files[names["more"]].decode() == f"-r {names['root']}\n"
-    assert [each.requirement for each in found.packages] == ["einops==0.8.1"]
+    assert [package.requirement for package in found.packages] == ["einops==0.8.1"]
     write(tmp_path / "sub", limits="numpy<2.3\n")
     assert read(root).digest != found.digest
     assert read("") is None
@@ -189,11 +190,9 @@ def test_the_secret_of_a_private_index_leaves_no_trace(tmp_path, provisioned, pr
         ).workers
         assert bool(report.error) is fails, report.log_tail
         traces = [
-            found
-            for found in provisioned.home.rglob("*")
-            if found.is_file()
-            and ".tpukit" in found.parts
-            and SECRET.encode() in found.read_bytes()
+            path
+            for path in provisioned.home.rglob("*")
+            if path.is_file() and ".tpukit" in path.parts and SECRET.encode() in path.read_bytes()
         ]
         assert traces == []
         assert not [command for command in provisioned.commands if SECRET in command]
@@ -292,7 +291,7 @@ def test_a_wheel_that_a_project_s_lock_does_not_name_is_refused(
     (report,) = apply(provisioned.remote(), requirements=read("", editable="work")).workers
     assert ("mine-1.0" in installed(provisioned.home)) is not tampered, report
     if tampered:
-        what = "step requirements: a file of the package index is not the one that the lock names"
+        what = "step requirements: a file of the package index is not the one in the lock"
         assert report.error == what
 
 

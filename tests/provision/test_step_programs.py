@@ -59,7 +59,7 @@ def step(home: Path, line: str, word: str = "shell") -> subprocess.CompletedProc
 def repository(folder: Path, *names: str) -> Path:
     """Return a folder with a git repository that has these files."""
     git = ("git", "-C", str(folder), "-c", "user.name=x", "-c", "user.email=x@example.com")
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     for name in names:
         (folder / name).write_text(f"# from {name}\n")
     for line in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "first")):
@@ -217,6 +217,29 @@ def test_neither_a_new_apply_nor_undo_loses_settings_that_were_edited(tmp_path: 
     clone.write_text("# from .vimrc\n")
     assert step(home, "undo()").returncode == 0
     assert [path.name for path in home.iterdir()] == [".vimrc"]
+
+
+@pytest.mark.process
+def test_a_repository_of_settings_replaces_no_keys_that_may_log_in(tmp_path: Path) -> None:
+    keys = tmp_path / "home/.ssh/authorized_keys"
+    keys.parent.mkdir(parents=True)
+    keys.write_text("ours")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/.ssh").mkdir()
+    (tmp_path / "mine/.ssh/config").write_text("Host *")
+    value = f"request['value'] = 'file://{repository(tmp_path / 'mine', '.vimrc')}'"
+    take = "from tpukit.agent.system.dotfiles_step import *; DotfilesStep(home, request).take()"
+    assert step(tmp_path / "home", f"{value}; {take}").returncode == 0
+    assert (tmp_path / "home/.vimrc").is_symlink()
+    assert (keys.parent.is_symlink(), keys.read_text()) == (False, "ours")
+
+
+def test_undo_needs_no_nfs_server_that_was_removed(tmp_path: Path) -> None:
+    gone = "import shutil; shutil.which = lambda *words, **more: None"
+    done = step(
+        tmp_path, f"from tpukit.agent.system.nfs_server_step import *; {gone}; export_again()"
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,15 @@ import pytest
 
 from tpukit.errors import ProvisionFailed
 from tpukit.provision.facts import Facts, HostFacts, Python, Venv
-from tpukit.provision.recipes import UV_VERSION, Recipe, uv_requirement
+from tpukit.provision.recipes import Recipe, uv_requirement
 from tpukit.provision.requirements import Requirements
 from tpukit.provision.steps import STEPS, Plan, Run, Upload, interpreter, room
 from tpukit.provision.system_apply import SystemPlan, check_plan
 from tpukit.provision.system_facts import StepFact, SystemFacts
 from tpukit.provision.system_steps import SystemStep, parse
-from tpukit.remote.connection.worker import RemoteWorker
-from tpukit.remote.programs import program_text
+from tpukit.ssh.programs import program_text
+from tpukit.ssh.worker import RemoteWorker
+from tpukit.ssh.worker_files import UV_VERSION
 from tpukit.text import quote
 
 HOME = "/home/me"
@@ -332,7 +333,7 @@ def test_a_step_yields_exactly_these_commands_or_says_why_none_is_needed():
 def test_what_is_not_pinned_is_told_as_it_is_installed():
     newest = Recipe.named("jax").upgraded("now")
     found = facts(venvs=(venv(upgraded="now"),))
-    (step,) = [each for each in STEPS if each.name == "packages"]
+    (step,) = [step for step in STEPS if step.name == "packages"]
     decision = step.decide(found, Plan(newest))
     assert (decision.commands, "jax==0.12.0.1, " in f"{decision.reason}, ") == ((), True), decision
 

@@ -88,8 +88,8 @@ def test_of_two_clients_that_plan_the_same_one_does_it_and_undo_waits_for_both(
         client.start()
     for client in clients:
         client.join(120)
-    assert [each.ok for each in reports] == [True, True]
-    assert sorted(each.changes for each in reports) == [0, 1]
+    assert [report.ok for report in reports] == [True, True]
+    assert sorted(report.changes for report in reports) == [0, 1]
     assert (worker.home / ".vimrc").read_text() == "set mine\n"
 
     # Nobody's things are taken away while somebody else brings them.
@@ -126,7 +126,10 @@ def test_workers_of_one_number_in_two_slices_are_two(tmp_path: Path, dotfiles: W
     (homes[1] / ".dotfiles").unlink()
     assert provision_all(pair[:1], dotfiles, deadline=seconds(120)).changes == 1
     report = provision_all(pair, dotfiles, deadline=seconds(120))
-    assert [(each.slice, each.changes) for each in report.workers] == [("pair-0", 0), ("pair-1", 1)]
+    assert [(remote.slice, remote.changes) for remote in report.workers] == [
+        ("pair-0", 0),
+        ("pair-1", 1),
+    ]
     assert all((home / ".vimrc").exists() for home in homes)
     view = provision_views.provision(report)
     assert view.columns[:2] == ("SLICE", "WORKER")

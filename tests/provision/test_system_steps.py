@@ -13,8 +13,8 @@ from support.own_root_machine import Machine, own_root_machine, wanted, within
 from provision.test_step_programs import repository
 from tpukit.errors import ProvisionFailed
 from tpukit.provision.provisioning import plan_all, status_all
-from tpukit.remote.connection.client import Connector
-from tpukit.remote.connection.keys import KeyPair
+from tpukit.ssh.client import Connector
+from tpukit.ssh.keys import KeyPair
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def machine(account: Account, key: KeyPair, connector: Connector) -> Iterator[Ma
 def test_a_package_comes_by_an_ordinary_user_and_goes_without_a_trace(machine: Machine) -> None:
     before = machine.listing()
     (plan,) = plan_all([machine.remote], wanted("apt:htop"), deadline=within())
-    assert [(each.outcome, each.detail) for each in plan.steps] == [("needed", "install htop")]
+    assert [(step.outcome, step.detail) for step in plan.steps] == [("needed", "install htop")]
     # The agent is all that a plan brings.
     assert all("/.tpukit" in line for line in machine.listing() ^ before)
 

@@ -9,9 +9,9 @@ import pytest
 from support.local_worker import LocalWorker, seconds
 
 from provision.test_step_programs import PROGRAM, step
+from tpukit.jobs.detached_job import DetachedJob, JobRequest
 from tpukit.provision.undo import undo_all
 from tpukit.provision.worker_jobs import ProvisionEvent
-from tpukit.remote.job.detached_job import DetachedJob, JobRequest
 from tpukit.text import quote
 
 pytestmark = pytest.mark.process

@@ -24,9 +24,9 @@ def test_words_are_recipes_steps_and_profiles_each_thing_once(tmp_path: Path) ->
         tmp_path, mine='apply = ["flax", "inner"]', inner='apply = ["apt:htop,tmux", "limits"]'
     )
     wanted = parse(["jax", "mine", "apt=htop,nano", "nfs:one:/data", "disk"], mine)
-    assert [each.name for each in wanted.recipes] == ["jax", "flax"]
+    assert [recipe.name for recipe in wanted.recipes] == ["jax", "flax"]
     words = ["apt:htop", "apt:tmux", "limits", "apt:nano", "nfs=one:/data", "disk"]
-    assert [each.word for each in wanted.steps] == words
+    assert [step.word for step in wanted.steps] == words
     assert wanted.steps[-1].value == "/mnt/data"
     assert known(["inner", "flax"], mine, list) == ("apt:htop", "apt:tmux", "limits", "flax")
 
@@ -70,7 +70,7 @@ def test_a_project_s_profile_comes_before_the_user_s_once_it_is_trusted(tmp_path
         parse(["mine"], Profiles(user, project))
     assert str(refused.value.fix) == f"tpukit config trust {project / 'mine.toml'}"
     trusting = Profiles(user, project, lambda path, text: "jax" in text)
-    assert [each.name for each in parse(["mine"], trusting).recipes] == ["jax"]
+    assert [recipe.name for recipe in parse(["mine"], trusting).recipes] == ["jax"]
 
 
 def test_what_names_nothing_is_said_with_what_was_meant(tmp_path: Path) -> None:

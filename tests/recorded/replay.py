@@ -170,11 +170,11 @@ class Conversation:
             if host := _HOSTS.get(path.split("/")[1]):
                 headers["Host"] = host
             connection.request(verb, path, document and json.dumps(document), headers)
-            found = connection.getresponse()
-            lines = tuple(f"{name}: {value}" for name, value in found.getheaders())
-            data = found.read()
-            is_json = found.headers.get_content_type() == "application/json"
-            return Answer(found.status, lines, json.loads(data) if is_json else {"": str(data)})
+            response = connection.getresponse()
+            lines = tuple(f"{name}: {value}" for name, value in response.getheaders())
+            data = response.read()
+            is_json = response.headers.get_content_type() == "application/json"
+            return Answer(response.status, lines, json.loads(data) if is_json else {"": str(data)})
         finally:
             connection.close()
 

@@ -80,7 +80,7 @@ def replay(tmp_path_factory: pytest.TempPathFactory) -> Replay:
 def test_the_emulator_refuses_in_the_words_of_the_recorded_texts() -> None:
     """The exchanges are held against the emulator; here they are held against the texts."""
     checked = 0
-    for exchange in (each for found in conversations().values() for each in found):
+    for exchange in (each for conversation in conversations().values() for each in conversation):
         if exchange.text:
             words = exchange.body["error"]["message"]
             text = tomllib.loads((TEXTS / f"{exchange.text}.toml").read_text())["text"]
@@ -116,9 +116,9 @@ def test_each_row_of_the_table_is_a_difference(replay: Replay) -> None:
 
 
 def test_each_exchange_says_where_it_is_from_and_how_sure_it_is() -> None:
-    exchanges = [each for found in conversations().values() for each in found]
-    assert {each.certainty for each in exchanges} <= {"google", "mock", "pasted"}
-    assert all(each.source for each in exchanges)
+    exchanges = [each for conversation in conversations().values() for each in conversation]
+    assert {exchange.certainty for exchange in exchanges} <= {"google", "mock", "pasted"}
+    assert all(exchange.source for exchange in exchanges)
 
 
 def test_a_pasted_answer_is_compared_by_its_own_fields_and_by_those_that_it_lacks() -> None:

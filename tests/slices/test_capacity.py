@@ -47,11 +47,11 @@ class Hunter:
     def requests(self, *zones: str, types: tuple[str, ...] = ("v3-8",)) -> list[SliceRequest]:
         return [
             naming.labelled(
-                self.cloud.request(zone=zone, accelerator_type=each, labels={naming.SEARCH: "1"}),
+                self.cloud.request(zone=zone, accelerator_type=type_, labels={naming.SEARCH: "1"}),
                 self.owner,
                 self.nonce,
             )
-            for each in types
+            for type_ in types
             for zone in zones
         ]
 
@@ -101,7 +101,7 @@ def full(cloud: Cloud, *zones: str) -> None:
 
 
 def asked(cloud: Cloud, zone: str) -> int:
-    return sum(f"/locations/{zone}/" in each["path"] for each in cloud.calls("nodes.create"))
+    return sum(f"/locations/{zone}/" in call["path"] for call in cloud.calls("nodes.create"))
 
 
 def room_later(cloud: Cloud, clock: FakeClock, seconds: float) -> None:
@@ -127,7 +127,7 @@ def check_found(cloud: Cloud, made: Ensured, refusals: Sequence[Refusal]) -> Non
     """Hold a search of `room_later` to what it has to end with."""
     assert cloud.nodes() == [cloud.full_name("demo", FREE)]
     assert made.slice.ready
-    last = {each.zone: (each.again, type(each.error)) for each in refusals}
+    last = {refusal.zone: (refusal.again, type(refusal.error)) for refusal in refusals}
     assert last[CLOSED] == ("after a fix", QuotaExceeded)
     assert {last[zone] for zone in FULL} == {("later", NoCapacity)}
 
@@ -145,8 +145,8 @@ def test_a_search_ends_with_one_slice_where_there_is_room_after_a_while_and_says
     assert asked(cloud, CLOSED) == 1  # never hammers on what waiting does not mend
     assert 3 < asked(cloud, FULL[0]) < 12
     assert clock.slept.count(75.0) == asked(cloud, FULL[0]) - 1  # a pause between two rounds
-    assert next(each.times for each in refusals) == asked(cloud, FULL[0])
-    text = "\n".join(each.line for each in refusals)
+    assert next(refusal.times for refusal in refusals) == asked(cloud, FULL[0])
+    text = "\n".join(refusal.line for refusal in refusals)
     assert "us-central1-f v3-8: after a fix (RESOURCE_EXHAUSTED, quota-limit-named)" in text
     assert "Google has no free slice of this type" in text
 
@@ -184,8 +184,8 @@ def test_what_an_earlier_search_has_left_is_taken_up_and_nothing_else_asked_for(
     if state == "READY":
         clock.sleep(31.0)
     assert cloud.tpu.get(FREE, "demo").state == state
-    found, _ = Hunter(cloud, nonce="n2").search(FULL[0], FREE)
-    assert not found.created
+    slice_, _ = Hunter(cloud, nonce="n2").search(FULL[0], FREE)
+    assert not slice_.created
     assert cloud.nodes() == [cloud.full_name("demo", FREE)]
     assert asked(cloud, FULL[0]) == 0
 
@@ -247,7 +247,7 @@ def test_a_slice_of_another_owner_is_none_of_ours(ada: Hunter, cloud: Cloud) -> 
     assert "belongs to eve" in caught.value.why
     found, refusals = Hunter(cloud, owner="bob").search(FREE, FULL[1])
     assert found.slice.zone == FULL[1]
-    assert [(each.zone, each.again) for each in refusals] == [(FREE, "elsewhere")]
+    assert [(refusal.zone, refusal.again) for refusal in refusals] == [(FREE, "elsewhere")]
 
 
 def test_a_slice_that_was_preempted_is_deleted_and_asked_for_again(
@@ -259,6 +259,17 @@ def test_a_slice_that_was_preempted_is_deleted_and_asked_for_again(
     assert cloud.tpu.get(FREE, "demo").lost
     assert Hunter(cloud, nonce="n2").search(FREE)[0].created
     assert cloud.tpu.get(FREE, "demo").ready
+
+
+def test_a_slice_left_where_there_is_no_room_does_not_hold_up_the_other_places(
+    ada: Hunter, cloud: Cloud, clock: FakeClock
+) -> None:
+    full(cloud, FULL[0])
+    cloud.tpu.create(ada.requests(FULL[0])[0])
+    made, _ = Hunter(cloud, nonce="n2").search(FULL[0], FREE, asking=HOUR)
+    assert made.slice.zone == FREE
+    assert 75.0 not in clock.slept  # the pause between two rounds
+    assert asked(cloud, FULL[0]) == 2, "once above, and once to go on with it"
 
 
 def test_a_lost_slice_that_no_search_made_ends_the_search(ada: Hunter, cloud: Cloud) -> None:
@@ -285,8 +296,8 @@ def test_a_stopped_slice_without_room_is_started_with_pauses(
 
 def test_types_are_asked_for_in_their_order_in_every_zone(ada: Hunter, cloud: Cloud) -> None:
     cloud.fault(preset="stockout", accelerator_type="v3-8", probability=1.0)
-    found = ada.search(*FULL[:2], types=("v3-8", "v2-8"))[0].slice
-    assert (found.accelerator_type, found.zone) == ("v2-8", FULL[0])
+    slice_ = ada.search(*FULL[:2], types=("v3-8", "v2-8"))[0].slice
+    assert (slice_.accelerator_type, slice_.zone) == ("v2-8", FULL[0])
     assert [asked(cloud, zone) for zone in FULL] == [2, 1, 0]
 
 
@@ -298,7 +309,7 @@ def test_one_round_without_room_is_exit_6_with_every_place_s_words(
     with pytest.raises(NoCapacity) as caught:
         ada.search(*FULL, CLOSED)
     assert caught.value.exit_code == 6
-    assert [each["zone"] for each in caught.value.details["refusals"]] == [*FULL, CLOSED]
+    assert [refusal["zone"] for refusal in caught.value.details["refusals"]] == [*FULL, CLOSED]
     assert all(zone in caught.value.why for zone in (*FULL, CLOSED))
     assert "--keep-trying" in str(caught.value.fix)
     assert cloud.nodes() == []
@@ -385,10 +396,12 @@ def test_a_slice_lives_as_long_as_was_asked_for_from_when_it_was_asked_for(
     at_sleep(clock, 30, lambda: cloud.control("DELETE", "faults"))
     began = clock.now
     given = lifetime.labels(began, HOUR, "")
-    requests = [replace(each, labels={**each.labels, **given}) for each in ada.requests(FREE)]
+    requests = [
+        replace(request, labels={**request.labels, **given}) for request in ada.requests(FREE)
+    ]
     ada.requests = lambda *zones, **_: requests  # type: ignore[method-assign]
-    found = ada.search(FREE, asking=6 * HOUR)[0].slice
-    ends = lifetime.seconds_of(found.labels[lifetime.EXPIRES]) or 0.0
+    slice_ = ada.search(FREE, asking=6 * HOUR)[0].slice
+    ends = lifetime.seconds_of(slice_.labels[lifetime.EXPIRES]) or 0.0
     assert ends > began + HOUR + 120.0
 
 
@@ -402,12 +415,12 @@ def test_what_may_still_appear_elsewhere_is_told_and_deleted_by_the_same_search(
     assert f"slice demo in {FULL[0]} may still appear" in line
     (fix,) = removals("demo", refusals)
     assert str(fix) == f"tpukit delete demo --missing-ok --zone {FULL[0]}"
-    assert any(f"{FULL[0]} may still appear" in each for each in cloud.states)
+    assert any(f"{FULL[0]} may still appear" in state for state in cloud.states)
     cloud.control("DELETE", "faults")
     clock.sleep(60.0)
     cloud.tpu.create(ada.requests(FULL[0])[0])  # as the service does it late
-    found = Hunter(cloud, nonce="n2").search(FULL[0], FREE)[0]
-    assert (found.slice.zone, found.created) == (FREE, False)
+    slice_ = Hunter(cloud, nonce="n2").search(FULL[0], FREE)[0]
+    assert (slice_.slice.zone, slice_.created) == (FREE, False)
     assert cloud.nodes() == [cloud.full_name("demo", FREE)]
 
 
@@ -455,7 +468,7 @@ def race(cloud: Cloud) -> None:
         if number % 2:
             assert ends == ["v3-8", "v3-8"]
         else:
-            (loser,) = [each for each in ends if isinstance(each, NameTaken)]
+            (loser,) = [end for end in ends if isinstance(end, NameTaken)]
             assert loser.exit_code == 5
             assert "accelerator type is" in loser.why
             assert len(ends) == 2

@@ -8,13 +8,13 @@ import pytest
 from support.local_cloud import PROJECT, ZONE, Cloud, FakeClock, json_reply, scripted
 from support.slices import at_sleep, create, delete, labelled
 
-from tpukit.cloud.tpu import CloudTpu
 from tpukit.errors import (
     DeadlinePassed,
     NoCapacity,
     SliceLost,
     TpukitError,
 )
+from tpukit.google.tpu import CloudTpu
 from tpukit.models import SliceList
 from tpukit.slices import change, naming
 
@@ -39,9 +39,9 @@ def test_a_slice_is_deleted_in_any_state(cloud: Cloud, state: str) -> None:
         cloud.control("POST", f"nodes/{cloud.full_name('demo')}:preempt")
     if state == "DELETING":
         cloud.tpu.delete(ZONE, "demo")
-    found = cloud.tpu.get(ZONE, "demo")
-    assert found.state == state
-    delete(cloud, found)
+    slice_ = cloud.tpu.get(ZONE, "demo")
+    assert slice_.state == state
+    delete(cloud, slice_)
     assert cloud.nodes() == []
 
 
@@ -139,7 +139,7 @@ def test_a_delete_that_a_slice_at_rest_refuses_is_told_and_ends_soon(
     with pytest.raises(TpukitError, match="held") as caught:
         delete(cloud, found)
     assert 60.0 <= clock.now - began < 75.0
-    assert sum("held" in each for each in cloud.states) == 1
+    assert sum("held" in state for state in cloud.states) == 1
     assert "READY when last seen" in caught.value.exists[0]
 
 
@@ -258,7 +258,7 @@ def test_two_slices_in_one_list_are_both_seen(cloud: Cloud) -> None:
     create(cloud, labelled(cloud, "b"))
     listed = cloud.tpu.list("-")
     assert isinstance(listed, SliceList)
-    assert [each.name for each in listed.slices] == ["a", "b"]
+    assert [slice_.name for slice_ in listed.slices] == ["a", "b"]
 
 
 def test_the_waits_of_a_create_grow_and_stay_short(cloud: Cloud, clock: FakeClock) -> None:

@@ -10,7 +10,6 @@ from support.local_cloud import PROJECT, ZONE, Cloud, FakeClock, json_reply, scr
 from support.slices import at_sleep, create, delete, labelled
 
 from tpukit.clock import Deadline
-from tpukit.cloud.tpu import CloudTpu
 from tpukit.errors import (
     DeadlinePassed,
     Interrupted,
@@ -22,6 +21,7 @@ from tpukit.errors import (
     TerminationSignal,
     TpukitError,
 )
+from tpukit.google.tpu import CloudTpu
 from tpukit.models import DataDisk
 from tpukit.slices import naming
 from tpukit.slices.ensure import Ensured, ensure
@@ -468,7 +468,7 @@ def test_of_two_creates_at_once_one_makes_the_slice(prompt_cloud: Cloud, same: b
     for thread in threads:
         thread.join(150)
     assert len(prompt_cloud.nodes()) == 1
-    winners = [each for each in outcomes if isinstance(each, Ensured)]
-    assert sum(each.created for each in winners) == 1
+    winners = [outcome for outcome in outcomes if isinstance(outcome, Ensured)]
+    assert sum(winner.created for winner in winners) == 1
     assert len(winners) == (2 if same else 1)
-    assert same or any(isinstance(each, NameTaken) for each in outcomes)
+    assert same or any(isinstance(outcome, NameTaken) for outcome in outcomes)

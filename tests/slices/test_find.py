@@ -8,8 +8,8 @@ import pytest
 from support.local_cloud import OTHER_ZONE, PROJECT, ZONE, Cloud, json_reply, scripted
 from support.slices import create, labelled
 
-from tpukit.cloud.tpu import CloudTpu
 from tpukit.errors import BadInput, Fix, NotFound, SliceLost, TpukitError
+from tpukit.google.tpu import CloudTpu
 from tpukit.models import Slice, Worker
 from tpukit.slices import find
 

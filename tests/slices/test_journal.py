@@ -156,6 +156,6 @@ def test_of_the_remembered_disks_those_are_left_over_that_are_there_and_no_slice
     had = {base.format("p", name): "a" for name in ("used", "gone", "left")} | {"nonsense": "a"}
     by_number = DataDisk(base.format("123", "used"))
     slices = [Slice("b", "p", "z", "v2-8", "image", "READY", data_disks=(by_number,))]
-    (found,) = left_over(Disks(), had, slices)
-    assert (found.name, found.zone, found.size_gb, found.slice) == ("left", "z", 10, "a")
+    (slice_,) = left_over(Disks(), had, slices)
+    assert (slice_.name, slice_.zone, slice_.size_gb, slice_.slice) == ("left", "z", 10, "a")
     assert Disks.asked == [base.format("p", "gone"), base.format("p", "left")]

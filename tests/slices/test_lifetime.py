@@ -65,8 +65,8 @@ def test_a_slice_that_is_there_gets_an_end_and_a_purpose_where_it_has_none(
         clock.now += wait
         began = clock.time()
         labels = lifetime.labels(began, ttl, purpose)
-        found = create(cloud, labelled(cloud, labels=labels)).slice
-        end = lifetime.seconds_of(found.labels[EXPIRES])
+        slice_ = create(cloud, labelled(cloud, labels=labels)).slice
+        end = lifetime.seconds_of(slice_.labels[EXPIRES])
         assert end == pytest.approx(began + wanted, abs=90.0), ttl
-        assert found.labels[PURPOSE] == kept
-    assert any("still lives until" in each for each in cloud.states)
+        assert slice_.labels[PURPOSE] == kept
+    assert any("still lives until" in state for state in cloud.states)

@@ -64,7 +64,7 @@ def test_two_accounts_never_share_an_owner_and_a_former_label_is_known_if_it_is_
     ]
     labels = [naming.owner_label(account) for account in same]
     assert len({*labels}) == len(same)
-    assert [naming.label(each) for each in labels] == labels
+    assert [naming.label(label) for label in labels] == labels
     assert naming.owner_label(labels[0]) == labels[0]
     for account, known in {"ada@x.com": True, "ada": True, "ann.lee@x.com": False}.items():
         former = {naming.OWNER: naming.label(account)}

@@ -9,8 +9,8 @@ import pytest
 from support.local_cloud import PROJECT, ZONE, Cloud, FakeClock, json_reply, scripted
 from support.slices import at_sleep, create, delete, labelled
 
-from tpukit.cloud.tpu import CloudTpu
 from tpukit.errors import DeadlinePassed, TpukitError
+from tpukit.google.tpu import CloudTpu
 from tpukit.models import Slice
 from tpukit.slices import change
 
@@ -87,8 +87,8 @@ def test_an_outage_ends_nothing_and_is_told_once(
     cloud.session.on_retry = chatter.append
     outage(cloud, clock, 40.0, **fault)
     act(cloud)
-    assert sum("no answer from the API since" in each for each in cloud.states) == 1
-    (back,) = [each for each in cloud.states if "answers again" in each]
+    assert sum("no answer from the API since" in state for state in cloud.states) == 1
+    (back,) = [state for state in cloud.states if "answers again" in state]
     assert 40 <= int(back.split()[-2]) < 60
     assert chatter == []
 
@@ -167,11 +167,11 @@ def test_ready_without_addresses_is_not_done(
 
 
 def test_ready_without_its_external_addresses_at_the_deadline_says_which(cloud: Cloud) -> None:
-    found = create(cloud).slice
+    slice_ = create(cloud).slice
     endpoints = [{"ipAddress": "10.0.0.2"}, {"ipAddress": "10.0.0.3", "accessConfig": {}}]
     node = {
         "name": cloud.full_name("demo"),
-        "id": found.id,
+        "id": slice_.id,
         "state": "READY",
         "networkConfig": {"enableExternalIps": True},
         "networkEndpoints": endpoints,
@@ -179,7 +179,7 @@ def test_ready_without_its_external_addresses_at_the_deadline_says_which(cloud: 
     with scripted(json_reply(200, node)) as server, pytest.raises(DeadlinePassed) as caught:
         change.wait(
             CloudTpu(cloud.session, PROJECT, server.url),
-            found,
+            slice_,
             "READY",
             deadline=cloud.deadline(60.0),
             on_state=cloud.states.append,

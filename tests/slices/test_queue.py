@@ -38,17 +38,17 @@ def ensure(cloud: Cloud, wanted: QueueRequest | None = None) -> tuple[QueuedReso
     )
 
 
-def wait(cloud: Cloud, found: QueuedResource, seconds: float = 3600.0) -> QueuedResource:
+def wait(cloud: Cloud, resource: QueuedResource, seconds: float = 3600.0) -> QueuedResource:
     return queue.wait_queued(
-        cloud.tpu, found, deadline=cloud.deadline(seconds), on_state=cloud.states.append
+        cloud.tpu, resource, deadline=cloud.deadline(seconds), on_state=cloud.states.append
     )
 
 
-def delete(cloud: Cloud, found: QueuedResource) -> None:
+def delete(cloud: Cloud, resource: QueuedResource) -> None:
     delete_queued(
         cloud.tpu,
-        found,
-        force=not found.dead,
+        resource,
+        force=not resource.dead,
         deadline=cloud.deadline(),
         journal=cloud.journal,
         on_state=cloud.states.append,
@@ -186,7 +186,7 @@ def test_a_wait_that_ends_leaves_the_request_and_what_it_yields_later(
     assert "its slices bill until they are deleted" in caught.value.exists[0]
     clock.sleep(7200.0)
     assert len(cloud.tpu.list("-").slices) == 2  # shown by `list`, with its request
-    assert {each.queued_resource for each in cloud.tpu.list("-").slices} == {"pair"}
+    assert {slice_.queued_resource for slice_ in cloud.tpu.list("-").slices} == {"pair"}
     assert wait(cloud, found).state == "ACTIVE"
     assert cloud.calls("queuedResources.delete") == []
 

@@ -21,7 +21,7 @@ def test_a_type_counts_on_the_quotas_that_its_refusals_name() -> None:
     }
     for (name, bought), first in seen.items():
         assert list(quotas.quotas(AcceleratorType.parse(name), bought))[:1] == first, name
-    assert all(quotas.quotas(each, "reserved") == () for each in all_types())
+    assert all(quotas.quotas(type_, "reserved") == () for type_ in all_types())
 
 
 def test_what_a_request_counts_on_is_said(cloud: Cloud) -> None:

@@ -16,26 +16,26 @@ from tpukit.slices.update import Edits, Updated, update
 DISK = f"projects/{PROJECT}/zones/{ZONE}/disks/data"
 
 
-def apply(cloud: Cloud, found: Slice, edits: Edits, seconds: float = 300.0) -> Updated:
+def apply(cloud: Cloud, slice_: Slice, edits: Edits, seconds: float = 300.0) -> Updated:
     return update(
-        cloud.tpu, found, edits, deadline=cloud.deadline(seconds), on_state=cloud.states.append
+        cloud.tpu, slice_, edits, deadline=cloud.deadline(seconds), on_state=cloud.states.append
     )
 
 
 def test_what_is_not_named_stays_and_a_second_update_changes_nothing(cloud: Cloud) -> None:
-    found = create(cloud).slice
+    slice_ = create(cloud).slice
     edits = Edits(
         labels={"team": "vision", "stage": "two"},
         tags=("web",),
         metadata={"startup-script": "true"},
         disks=(DataDisk(DISK, read_only=True),),
     )
-    done = apply(cloud, found, edits)
+    done = apply(cloud, slice_, edits)
     now = cloud.tpu.get(ZONE, "demo")
     assert done.changed == ["data_disks", "labels", "metadata", "tags"]
-    assert now.labels == {**found.labels, "team": "vision", "stage": "two"}
-    assert now.tags == (*found.tags, "web")
-    assert now.metadata == {**found.metadata, "startup-script": "true"}
+    assert now.labels == {**slice_.labels, "team": "vision", "stage": "two"}
+    assert now.tags == (*slice_.tags, "web")
+    assert now.metadata == {**slice_.metadata, "startup-script": "true"}
     assert now.data_disks == (DataDisk(DISK, read_only=True),)
     assert apply(cloud, now, edits).changed == []
     assert len(cloud.calls("nodes.patch")) == 1
@@ -46,8 +46,8 @@ def test_what_is_not_named_stays_and_a_second_update_changes_nothing(cloud: Clou
         without_disks=("data",),
     )
     done = apply(cloud, now, undone)
-    assert (done.slice.labels, done.slice.tags) == (found.labels, found.tags)
-    assert (done.slice.metadata, done.slice.data_disks) == (found.metadata, ())
+    assert (done.slice.labels, done.slice.tags) == (slice_.labels, slice_.tags)
+    assert (done.slice.metadata, done.slice.data_disks) == (slice_.metadata, ())
     assert done.beside == []
 
 
@@ -55,8 +55,8 @@ def test_what_is_not_named_stays_and_a_second_update_changes_nothing(cloud: Clou
 def test_an_update_that_undoes_ours_is_noticed_and_ours_is_applied_to_what_it_left(
     cloud: Cloud, clock: FakeClock, after: int
 ) -> None:
-    found = create(cloud).slice
-    theirs = {**found.labels, "their": "s"}
+    slice_ = create(cloud).slice
+    theirs = {**slice_.labels, "their": "s"}
     undone: list[bool] = []
 
     def undo_once() -> None:
@@ -66,8 +66,8 @@ def test_an_update_that_undoes_ours_is_noticed_and_ours_is_applied_to_what_it_le
                 cloud.change("demo", labels=theirs)
 
     clock.on_sleep = undo_once
-    done = apply(cloud, found, Edits(labels={"our": "s"}))
-    assert done.slice.labels == {**found.labels, "our": "s", "their": "s"}
+    done = apply(cloud, slice_, Edits(labels={"our": "s"}))
+    assert done.slice.labels == {**slice_.labels, "our": "s", "their": "s"}
 
 
 def test_an_update_between_our_read_and_our_write_is_told(cloud: Cloud) -> None:
@@ -110,9 +110,9 @@ def test_an_update_whose_answer_was_lost_is_read_back(cloud: Cloud, phase: str) 
 
 
 def test_an_update_beside_another_operation_is_asked_for_again(cloud: Cloud) -> None:
-    found = create(cloud).slice
+    slice_ = create(cloud).slice
     cloud.fault(method="nodes.patch", status="ABORTED", message="in progress", times=3)
-    assert apply(cloud, found, Edits(tags=("web",))).slice.tags == (*found.tags, "web")
+    assert apply(cloud, slice_, Edits(tags=("web",))).slice.tags == (*slice_.tags, "web")
 
 
 def vanish(cloud: Cloud) -> None:

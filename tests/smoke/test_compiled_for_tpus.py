@@ -20,7 +20,7 @@ import pytest
 
 from tpukit.accelerators import GENERATIONS
 from tpukit.provision.recipes import Recipe
-from tpukit.remote.programs import program_text
+from tpukit.ssh.programs import program_text
 
 pytestmark = [pytest.mark.full_size, pytest.mark.timeout(1800)]
 

@@ -17,35 +17,35 @@ PASSED = SmokeReport("jax", ())
 
 def test_all_slices_are_tested_at_once_and_each_has_its_report() -> None:
     together = threading.Barrier(len(SLICES), timeout=60)
-    reports = {each.name: SmokeReport(each.name, ()) for each in SLICES}
+    reports = {slice_.name: SmokeReport(slice_.name, ()) for slice_ in SLICES}
 
-    def test(found: Slice) -> SmokeReport:
+    def test(slice_: Slice) -> SmokeReport:
         together.wait()
-        return reports[found.name]
+        return reports[slice_.name]
 
     assert smoke_each(SLICES, test) == list(reports.values())
 
 
 def test_who_failed_is_named_what_decides_comes_first_and_every_report_is_there() -> None:
-    def test(found: Slice) -> SmokeReport:
-        if found is SLICES[0]:
+    def test(slice_: Slice) -> SmokeReport:
+        if slice_ is SLICES[0]:
             raise SmokeFailed("no chips", details={"ok": False})
-        if found is SLICES[1]:
+        if slice_ is SLICES[1]:
             raise DevicesBusy("somebody computes")
         return PASSED
 
     with pytest.raises(DevicesBusy) as caught:
         smoke_each(SLICES, test)
     assert caught.value.what == "pair-1: somebody computes"
-    assert [each.what for each in caught.value.also] == ["pair-0: no chips"]
-    told = [(each["name"], each["smoke"]) for each in caught.value.details["slices"]]
+    assert [error.what for error in caught.value.also] == ["pair-0: no chips"]
+    told = [(slice_["name"], slice_["smoke"]) for slice_ in caught.value.details["slices"]]
     assert told == [("pair-0", {"ok": False}), ("pair-1", {}), ("pair-2", PASSED.document())]
 
 
 def test_the_error_of_one_slice_alone_stays_as_it_is() -> None:
     error = SmokeFailed("no chips", details={"ok": False})
 
-    def test(found: Slice) -> SmokeReport:
+    def test(slice_: Slice) -> SmokeReport:
         raise error
 
     with pytest.raises(TpukitError) as caught:

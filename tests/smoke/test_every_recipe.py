@@ -30,7 +30,7 @@ _SUDO = "/etc/sudoers.d"
 
 def listing(*folders: Path) -> Iterator[tuple[str, str, str]]:
     """Yield each path with its kind and mode, and with what it holds or leads to."""
-    for path in (each for folder in folders for each in folder.rglob("*")):
+    for path in (path for folder in folders for path in folder.rglob("*")):
         shown = str(path)
         if _ACCOUNTS.fullmatch(shown) or shown.startswith(_SUDO):
             continue
@@ -57,7 +57,7 @@ def check(name: str, home: Path) -> None:
     (tested,) = report.workers
     assert tested.error == "", (name, tested.log_tail)
     assert (tested.framework, tested.devices) == (name, 8)
-    pins = {each.version for release in recipe.releases for each in release.packages}
+    pins = {package.version for release in recipe.releases for package in release.packages}
     assert tested.version in pins, name
     assert report.stand_in == "8 CPU devices standing in for 8 TPU cores", name
     (undone,) = undo_all([worker], [], deadline=seconds(300))

@@ -97,7 +97,7 @@ def test_a_new_framework_is_provisioned_and_tested(extended: Path, tmp_path: Pat
     done = python(extended, "-c", PROVISION_AND_SMOKE, str(tmp_path))
     assert done.returncode == 0, done.stderr
     provisioned, tested = json.loads(done.stdout)
-    assert [each["error"] for each in provisioned["workers"]] == [""]
+    assert [worker["error"] for worker in provisioned["workers"]] == [""]
     (worker,) = tested["workers"]
     assert (worker["error"], worker["framework"]) == ("", "iniconfig")
     assert (worker["version"], worker["global_sum"]) == ("2.0.0", 36.0)
@@ -135,7 +135,7 @@ def test_no_framework_is_named_in_code_but_the_default_one_in_one_place() -> Non
     words = {word for recipe in recipes for word in (recipe.name, *recipe.modules)} - {"accelerate"}
     pattern = re.compile(rf"(?<![A-Za-z0-9])({'|'.join(words)})(?![A-Za-z0-9])")
     programs = {PACKAGE / "smoke" / file for recipe in recipes for file in recipe.smoke.files(3)}
-    programs.add(PACKAGE / "work/steps_program.py")  # asks whichever was imported, on a worker
+    programs.add(PACKAGE / "smoke/steps_program.py")  # asks whichever was imported, on a worker
     programs.add(PACKAGE / "emulator/workers/slice_facts.py")  # a recorded image's name
     paths = [path for path in PACKAGE.rglob("*.py") if path not in programs]
     found = [place for path in paths for place in names_in_code(path, pattern)]
@@ -145,4 +145,4 @@ def test_no_framework_is_named_in_code_but_the_default_one_in_one_place() -> Non
 def test_every_smoke_program_belongs_to_a_recipe() -> None:
     programs = {path.name for path in (PACKAGE / "smoke").glob("*_program.py")}
     named = {file for name in recipe_names() for file in Recipe.named(name).smoke.files(3) if file}
-    assert {*named, "smoke_program.py"} == programs
+    assert {*named, "smoke_program.py", "steps_program.py"} == programs

@@ -167,7 +167,7 @@ def test_a_program_that_ended_itself_shows_where_it_hung():
 
 
 V6E_4 = AcceleratorType.parse("v6e-4")
-#: As users have reported them: chip_failures.toml names the reports.
+#: As users have reported them: worker_errors.toml names the reports.
 CHIP_FAILURES = {
     "jaxlib: INTERNAL: Failed to get global TPU topology.": ("vbarcontrolagent (port 8353)", True),
     "Unable to initialize backend 'tpu': No hardware is found.": ("vbarcontrolagent", True),

@@ -17,10 +17,10 @@ from support.ssh_server import Server
 
 from tpukit.clock import Deadline, SystemClock
 from tpukit.errors import DeadlinePassed
-from tpukit.remote.connection.client import Connector
-from tpukit.remote.connection.keys import ensure_key_pair
-from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.smoke.runner import smoke_lock
+from tpukit.ssh.client import Connector
+from tpukit.ssh.keys import ensure_key_pair
+from tpukit.ssh.worker import RemoteWorker
 
 pytestmark = pytest.mark.process
 

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from tpukit.accelerators import GENERATIONS, AcceleratorType, types_of
-from tpukit.remote.programs import program_text
 from tpukit.smoke.measurements import (
     TOO_FAST,
     Bench,
@@ -22,6 +21,7 @@ from tpukit.smoke.measurements import (
     thresholds,
 )
 from tpukit.smoke.smoke_report import Measurement
+from tpukit.ssh.programs import program_text
 
 V6E_8 = AcceleratorType.parse("v6e-8")
 #: What healthy v6e chips reach: thresholds.toml.
@@ -65,7 +65,11 @@ def judged(
 ) -> list[str]:
     """The figures with a verdict: `fail matmul worker 0 device 3`."""
     found = measurements(parts, accelerator, stand_in)
-    return [f"{each.verdict} {each.what} {each.place}" for each in found if each.verdict]
+    return [
+        f"{measurement.verdict} {measurement.what} {measurement.place}"
+        for measurement in found
+        if measurement.verdict
+    ]
 
 
 def passes_with(slow: dict[int, float], figure: float = 805.0) -> list[list[float]]:
@@ -152,7 +156,11 @@ def test_figures_of_two_workers_are_one_slice_s() -> None:
     assert judged(first, second, accelerator=sixteen) == [
         "fail link worker 0 device 7 - worker 1 device 0"
     ]
-    shown = [each for each in measurements([first, second], sixteen, False) if each.what == "link"]
+    shown = [
+        measurement
+        for measurement in measurements([first, second], sixteen, False)
+        if measurement.what == "link"
+    ]
     assert len(shown) == len(LINKS) + 1
 
 
@@ -166,8 +174,8 @@ def test_the_denominator_is_the_lowest_published_peak_of_a_device() -> None:
     }
     for name, wanted in cases.items():
         found = {}
-        for each in measurements([part()], AcceleratorType.parse(name), False):
-            found[each.what] = each.peak
+        for measurement in measurements([part()], AcceleratorType.parse(name), False):
+            found[measurement.what] = measurement.peak
         got = tuple(found[what] for what in ("matmul", "hbm", "link", "all-reduce"))
         assert got == wanted, name
 
@@ -183,7 +191,7 @@ def test_where_nothing_is_published_a_figure_is_warned_of_and_fails_below_the_fl
                 part(devices=slow, link=low.get("link", 1), all_reduce=low.get("all-reduce", 1)),
                 accelerator=accelerator,
             )
-            failing = {each.split()[1] for each in found if each.startswith("fail")}
+            failing = {text.split()[1] for text in found if text.startswith("fail")}
             published = {what for what, each in thresholds().items() if name in each.published}
             assert failing == (set(peaks) if all_fail else published), (name, share)
 
@@ -199,7 +207,11 @@ def test_impossible_and_hopeless_figures_fail() -> None:
         shown = measurements(
             [part(devices={what: devices}, count=4)], AcceleratorType.parse(name), False
         )
-        found = [(each.verdict, each.note) for each in shown if each.what == what]
+        found = [
+            (measurement.verdict, measurement.note)
+            for measurement in shown
+            if measurement.what == what
+        ]
         assert found == [("fail", note)] * 4, name
 
 
@@ -208,7 +220,7 @@ def test_a_chip_as_fast_as_its_highest_published_peak_passes() -> None:
     shown = measurements(
         [part(devices={"hbm": passes_with({}, 2765.0)})], AcceleratorType.parse("v5p-8"), False
     )
-    assert {each.verdict for each in shown if each.what == "hbm"} == {""}
+    assert {measurement.verdict for measurement in shown if measurement.what == "hbm"} == {""}
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -297,11 +309,13 @@ def test_a_link_that_libtpu_calls_bad_is_named_with_its_worker() -> None:
             metrics={"ici_link_health": lines, "tpu_throttle_score": ("t.ici0: 9",)},
         )  # fmt: skip
         found = [
-            each
-            for each in measurements([part(soak=load, worker=3)], V6E_8, False)
-            if each.what == "link-health"
+            measurement
+            for measurement in measurements([part(soak=load, worker=3)], V6E_8, False)
+            if measurement.what == "link-health"
         ]
-        assert [(each.value, each.verdict, each.note) for each in found] == expected
+        assert [
+            (measurement.value, measurement.verdict, measurement.note) for measurement in found
+        ] == expected
         assert {each.place for each in found} <= {"worker 3"}
 
 
@@ -314,6 +328,8 @@ def test_the_worst_window_of_a_load_is_judged_by_the_first_minute() -> None:
         (soaked(steady, wrong=(1, 0)), "fail", "1 windows with wrong bits; window 1 of 6"),
         (soaked(steady, flipped=(2, 0)), "fail", "2 words of memory that changed"),
     ]
-    for found, verdict, note in cases:
-        assert (found.worker, found.device, found.verdict) == (0, 0, verdict), note
-        assert found.note.startswith(note)
+    for measurement, verdict, note in cases:
+        assert (measurement.worker, measurement.device, measurement.verdict) == (0, 0, verdict), (
+            note
+        )
+        assert measurement.note.startswith(note)

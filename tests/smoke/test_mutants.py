@@ -18,10 +18,10 @@ from support.local_worker import LocalConnection, LocalWorker, seconds
 
 from tpukit.accelerators import AcceleratorType
 from tpukit.provision.recipes import Recipe
-from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.smoke.judge import failures
 from tpukit.smoke.runner import Load, smoke
 from tpukit.smoke.smoke_report import SmokeReport
+from tpukit.ssh.worker import RemoteWorker
 from tpukit.text import quote
 
 STAND_INS = files("tpukit.emulator.workers.engines").joinpath("standins")
@@ -164,7 +164,9 @@ def smoke_test(home: Path, level: int, lies=HONEST) -> tuple[LyingWorker, SmokeR
 
 
 def said(report: SmokeReport) -> str:
-    return "; ".join([*(each.error for each in report.workers if each.error), *failures(report)])
+    return "; ".join(
+        [*(worker.error for worker in report.workers if worker.error), *failures(report)]
+    )
 
 
 #: Of the table, one for each kind of lie: what CI has the time for.

@@ -14,11 +14,11 @@ from support.local_worker import LocalWorker, seconds
 
 from tpukit.accelerators import AcceleratorType
 from tpukit.errors import TransportFailed
-from tpukit.remote.command.end import Holder
-from tpukit.remote.command.fan_out import Outcome
-from tpukit.remote.connection.worker import RemoteWorker
+from tpukit.jobs.end import Holder
 from tpukit.smoke.presence import PciFunction, Presence, judge_presence, look_for_chips
 from tpukit.smoke.smoke_report import SmokeReport
+from tpukit.ssh.fan_out import Outcome
+from tpukit.ssh.worker import RemoteWorker
 
 CHIP = PciFunction(device="0x0027", subsystem="0x004f", driver="google_tpu")
 #: Google's network card, and a chip of v2.
@@ -139,7 +139,7 @@ def test_a_real_worker_is_looked_at_and_one_that_is_lost_is_named(tmp_path) -> N
     stand_in = LocalWorker(tmp_path, environment={"TPUKIT_EMULATED_DEVICES": "8"}).remote()
     workers = [stand_in, RemoteWorker(1, refuse), LocalWorker(tmp_path, index=2).remote()]
     report = look_for_chips(workers, V3_8, deadline=seconds(60))
-    assert [each.error for each in report.workers] == [
+    assert [worker.error for worker in report.workers] == [
         "",
         "no answer from demo worker 1",
         "0 of 4 chips on the PCI bus",

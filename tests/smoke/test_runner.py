@@ -32,11 +32,11 @@ from tpukit.errors import (
     TransportFailed,
 )
 from tpukit.provision.recipes import Recipe
-from tpukit.remote.connection.worker import RemoteWorker
-from tpukit.remote.programs import program_text
-from tpukit.remote.worker_files import SMOKE_LOCK, venv_python
 from tpukit.smoke.judge import DIGEST, STAND_IN_DIGEST
 from tpukit.smoke.runner import Load, ensure_computes, smoke
+from tpukit.ssh.programs import program_text
+from tpukit.ssh.worker import RemoteWorker
+from tpukit.ssh.worker_files import SMOKE_LOCK, venv_python
 
 pytestmark = pytest.mark.process
 
@@ -348,15 +348,20 @@ def test_every_level_measures_each_device_and_each_link(jax_home):
     assert report.level == 3
     each = ["matmul", "hbm", "host-to-device", "device-to-host", "soak"]
     places = {
-        what: [each.place for each in report.measurements if each.what == what] for what in each
+        what: [measurement.place for measurement in report.measurements if measurement.what == what]
+        for what in each
     }
     assert places == {key: [f"worker 0 device {number}" for number in range(4)] for key in each}
-    others = [each.place for each in report.measurements if each.what not in places]
+    others = [
+        measurement.place for measurement in report.measurements if measurement.what not in places
+    ]
     assert others == [
         "all devices",
         *(f"worker 0 device {n} - worker 0 device {n + 1}" for n in range(3)),
     ]
-    assert all(each.value > 0 and each.peak is None for each in report.measurements)
+    assert all(
+        measurement.value > 0 and measurement.peak is None for measurement in report.measurements
+    )
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tpukit.remote import agent_client
-from tpukit.remote.agent_client import AgentAnswer
+from tpukit.ssh import agent_client
+from tpukit.ssh.agent_client import AgentAnswer
 
 
 def put_agent(home: Path) -> Path:

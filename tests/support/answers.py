@@ -62,13 +62,13 @@ def _document(name: str) -> tuple[Any, list[tuple[str, re.Pattern[str], Any]]]:
 def _misfits(schemas: Any, schema: Any, value: Any, at: str) -> Iterator[str]:
     schema = schemas[schema["$ref"]] if "$ref" in schema else schema
     if isinstance(value, dict) and "@type" in value:
-        found = re.fullmatch(
+        match = re.fullmatch(
             r"type\.googleapis\.com/google\.cloud\.(tpu\.\w+)\.(\w+)", value["@type"]
         )
-        if found:
+        if match:
             inner = {key: each for key, each in value.items() if key != "@type"}
-            others = _document(found[1])[0]["schemas"]
-            yield from _misfits(others, {"$ref": found[2]}, inner, at)
+            others = _document(match[1])[0]["schemas"]
+            yield from _misfits(others, {"$ref": match[2]}, inner, at)
         return
     if schema["type"] == "any":
         return

@@ -64,12 +64,12 @@ class Tpukit:
 
     def slices(self, name: str) -> list[Any]:
         found = self.document("--local", "list")["slices"]
-        return [each for each in found if each["name"] == name]
+        return [row for row in found if row["name"] == name]
 
     def rules(self, name: str) -> list[Any]:
         """Return the firewall rules that tpukit has made for a slice."""
         found = self.document("--local", "firewall", "list")["rules"]
-        return [each for each in found if each["name"].startswith(f"tpukit-{name}-")]
+        return [row for row in found if row["name"].startswith(f"tpukit-{name}-")]
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         """Start a command whose stderr is read line by line."""
@@ -101,7 +101,7 @@ class Tpukit:
 
     def processes(self) -> list[psutil.Process]:
         """Return whatever runs in or for this home: emulators, and what their workers started."""
-        return [each for each in psutil.process_iter() if _mentions(each, str(self.home))]
+        return [process for process in psutil.process_iter() if _mentions(process, str(self.home))]
 
 
 def _mentions(process: psutil.Process, place: str) -> bool:

@@ -117,7 +117,7 @@ def loop(text: str) -> dict:
         kinds[name] = kind
         if what in _NAMES:
             continue
-        ends = [] if what.endswith("-done") else [kinds[each] for each in operands]
+        ends = [] if what.endswith("-done") else [kinds[operand] for operand in operands]
         ends += [] if what.endswith("-start") else [kind]
         sizes = [size for size in map(_bytes, ends) if size >= _SMALL]
         if sizes:

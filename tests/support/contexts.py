@@ -9,8 +9,8 @@ from tpukit.access.context import Context
 from tpukit.access.hints import Hints
 from tpukit.access.pinned_keys import PinnedKeys
 from tpukit.clock import Clock
-from tpukit.remote.connection.client import Connector
-from tpukit.remote.connection.keys import KeyPair
+from tpukit.ssh.client import Connector
+from tpukit.ssh.keys import KeyPair
 
 
 def context_on(cloud: Cloud, key: KeyPair, clock: Clock, **other: Any) -> Context:

@@ -61,10 +61,10 @@ def pytest_runtestloop(session: pytest.Session) -> Iterator[None]:
 
 def remove_damaged(folder: Path) -> None:
     """Remove data of coverage that was not finished, of which its `combine` would fail."""
-    for each in folder.glob(".coverage.*.pid*"):
+    for path in folder.glob(".coverage.*.pid*"):
         # A file that is finished has the hash of its data as the end of its name.
-        if ".H" not in each.name and not _is_whole(each):
-            each.unlink(missing_ok=True)
+        if ".H" not in path.name and not _is_whole(path):
+            path.unlink(missing_ok=True)
 
 
 def _is_whole(file: Path) -> bool:

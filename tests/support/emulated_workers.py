@@ -233,8 +233,8 @@ def emulated_workers(
     directory: Path, engine: Callable[[Path], Engine] = portable, patience: float = 60.0
 ) -> Iterator[EmulatedWorkers]:
     """Yield a host without workers yet, and leave no process of it."""
-    found = EmulatedWorkers(directory, engine, patience)
+    workers = EmulatedWorkers(directory, engine, patience)
     try:
-        yield found
+        yield workers
     finally:
-        found.close()
+        workers.close()

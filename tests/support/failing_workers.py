@@ -16,7 +16,7 @@ from tpukit.errors import (
     TpukitError,
     TransportFailed,
 )
-from tpukit.remote.connection.worker import RemoteWorker
+from tpukit.ssh.worker import RemoteWorker
 
 #: What is not about the work that was asked for, the most telling first.
 DECISIVE = (SliceLost, HostKeyMismatch, DeadlinePassed, AuthenticationFailed, TransportFailed)

@@ -86,7 +86,9 @@ def _faults_of_gcloud(commands: list[Words]) -> dict[Words, str]:
     """Let one gcloud judge them all: its start takes longer than a hundred verdicts."""
     with tempfile.TemporaryDirectory() as home:
         file = Path(home) / "commands.json"
-        file.write_text(json.dumps([{"command_string": shlex.join(each)} for each in commands]))
+        file.write_text(
+            json.dumps([{"command_string": shlex.join(command)} for command in commands])
+        )
         done = subprocess.run(
             ["gcloud", "meta", "lint-gcloud-commands", f"--commands-file={file}", "--serialize"],
             env={**os.environ, "CLOUDSDK_CONFIG": home},

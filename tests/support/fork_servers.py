@@ -37,10 +37,10 @@ def fork_servers() -> Iterator[None]:
         finally:
             del os.environ[_VARIABLE]
             os.close(held)
-            for each in Path(made).glob("*.runs"):
-                with each.open() as lock:
+            for path in Path(made).glob("*.runs"):
+                with path.open() as lock:
                     fcntl.flock(lock, fcntl.LOCK_EX)
-                sys.stderr.write(each.with_suffix(".log").read_text())
+                sys.stderr.write(path.with_suffix(".log").read_text())
 
 
 def folder() -> Path:

@@ -131,7 +131,7 @@ class KilledCommands:
         return [] if left == ours[1:] else [f"after gcloud's delete of {ours[:1]}: {left}"]
 
     def _listed(self) -> list[str]:
-        return sorted(f"{each.zone} {each.name}" for each in self.cloud.tpu.list("-").slices)
+        return sorted(f"{slice_.zone} {slice_.name}" for slice_ in self.cloud.tpu.list("-").slices)
 
     def _gcloud(self, *words: str) -> str:
         line = ["gcloud", "compute", "tpus", "tpu-vm", *words]
@@ -173,7 +173,7 @@ class KilledCommands:
 
     def _judge(self, scenario: Scenario, name: str, what: str, tally: Tally) -> None:
         """Compare what is there with what a list shows, type it again, and count once more."""
-        listed = {each.name for each in self.cloud.tpu.list("-").slices}
+        listed = {slice_.name for slice_ in self.cloud.tpu.list("-").slices}
         if self._nodes(name) and name not in listed:
             tally.orphans += 1
         status, told = self._run(scenario.again(name))
@@ -187,7 +187,7 @@ class KilledCommands:
             tally.wrong.append(f"{what}: rule {rule} is {'' if rule in rules else 'not '}there")
 
     def _nodes(self, name: str) -> list[str]:
-        return [each for each in self.cloud.nodes() if each.endswith(f"/{name}")]
+        return [node for node in self.cloud.nodes() if node.endswith(f"/{name}")]
 
     def _run(self, words: Sequence[str], failpoint: str = "") -> tuple[int, str]:
         with self._start(words, failpoint) as process:

@@ -17,15 +17,15 @@ from urllib.request import Request, urlopen
 
 from support import fix_recorder, operation_metadata
 from tpukit.clock import Clock, Deadline, SystemClock
-from tpukit.cloud.access_tokens import AccessTokens
-from tpukit.cloud.credentials import find_credentials
-from tpukit.cloud.firewall_rules import ComputeFirewall
-from tpukit.cloud.session import Session
-from tpukit.cloud.tpu import CloudTpu
 from tpukit.emulator import EmulatorClient
 from tpukit.emulator.api.http_server import ApiServer, build_server
 from tpukit.emulator.core.emulator_clock import EmulatorClock
 from tpukit.emulator.workers.paper_host import PaperHost
+from tpukit.google.access_tokens import AccessTokens
+from tpukit.google.credentials import find_credentials
+from tpukit.google.firewall_rules import ComputeFirewall
+from tpukit.google.session import Session
+from tpukit.google.tpu import CloudTpu
 from tpukit.models import SliceRequest
 from tpukit.slices.journal import Journal
 
@@ -122,7 +122,11 @@ class Cloud:
 
     def calls(self, method: str) -> list[Any]:
         """Return the requests of one method that the cloud saw."""
-        return [each for each in self.control("GET", "log")["requests"] if each["method"] == method]
+        return [
+            request
+            for request in self.control("GET", "log")["requests"]
+            if request["method"] == method
+        ]
 
     def full_name(self, name: str, zone: str = ZONE) -> str:
         return f"projects/{PROJECT}/locations/{zone}/nodes/{name}"

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from tpukit.clock import Deadline, SystemClock
 from tpukit.errors import DeadlinePassed, TransportFailed
-from tpukit.remote.connection.target import Completed
-from tpukit.remote.connection.worker import RemoteWorker
+from tpukit.ssh.target import Completed
+from tpukit.ssh.worker import RemoteWorker
 
 _GLANCE = 0.1
 

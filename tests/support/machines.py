@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tpukit.emulator.workers.engines.machines.root_file_system import check_programs, ensure_root
-from tpukit.errors import BadInput
+from tpukit.errors import BadInput, TpukitError
 
 from .command_line import Finished, Tpukit
 from .emulated_workers import eventually
@@ -34,7 +34,11 @@ def machines_home(home: Path, shared: Path) -> Tpukit:
     cache = home / "tpukit/cache"
     cache.mkdir(parents=True)
     (cache / "machines").symlink_to(shared)
-    ensure_root(shared, print)
+    try:
+        ensure_root(shared, print)
+    except TpukitError as error:
+        error.add_note(error.why)
+        raise
     return tpukit
 
 

@@ -24,8 +24,8 @@ import pytest
 from support.login_account import Account
 from support.passed_tests import note_choice
 from tpukit.emulator.workers.addresses import free_port
-from tpukit.remote.connection.keys import KeyPair
-from tpukit.remote.connection.target import Target
+from tpukit.ssh.keys import KeyPair
+from tpukit.ssh.target import Target
 
 #: sshd starts a session in the account's home, not in the worker's; the rest is as without it.
 IN_ITS_HOME = (
@@ -116,9 +116,9 @@ def end_sshd(server: subprocess.Popen[bytes]) -> None:
 
 def end_connections(server: subprocess.Popen[bytes]) -> None:
     """Break a server's connections; what commands are there goes on."""
-    for each in _connections(server):
+    for connection in _connections(server):
         with contextlib.suppress(psutil.Error):
-            each.kill()
+            connection.kill()
 
 
 @contextmanager
@@ -144,7 +144,7 @@ def stalled(server: subprocess.Popen[bytes]) -> Iterator[None]:
 
 def _connections(server: subprocess.Popen[bytes]) -> list[psutil.Process]:
     children = psutil.Process(server.pid).children(recursive=True)
-    return [each for each in children if _is_server(each)]
+    return [child for child in children if _is_server(child)]
 
 
 class UbuntuServer:
@@ -224,14 +224,14 @@ class UbuntuServer:
 
     def processes(self) -> list[psutil.Process]:
         """Return what runs on the worker, but for what knows nothing of its home."""
-        return [each for each in psutil.process_iter() if home_of(each) == str(self.home)]
+        return [process for process in psutil.process_iter() if home_of(process) == str(self.home)]
 
     def close(self) -> None:
         """End the server, and what its commands have left behind."""
         end_sshd(self._sshd)
-        for each in self.processes():
+        for process in self.processes():
             with contextlib.suppress(psutil.Error):
-                each.kill()
+                process.kill()
 
     def _started(self) -> subprocess.Popen[bytes]:
         remember = f"printf '%s\\0' \"$SSH_ORIGINAL_COMMAND\" >>{self._directory}/commands; "

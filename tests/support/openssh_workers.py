@@ -171,7 +171,7 @@ class OpenSshWorkers:
     @property
     def workers(self) -> list[WorkerRecord]:
         records = self.cloud.server.service.context.state.nodes[self.cloud.full_name(NAME)]
-        return [WorkerRecord(**each) for each in records["workers"]]
+        return [WorkerRecord(**worker) for worker in records["workers"]]
 
     def restart(self, index: int) -> None:
         """Stop a worker's server with its connections, and start it again."""
@@ -201,13 +201,13 @@ class OpenSshWorkers:
 
     def processes(self) -> list[psutil.Process]:
         """Return what runs on the workers."""
-        homes = {str(self.host.home(each.index)) for each in self.workers}
-        return [each for each in psutil.process_iter() if home_of(each) in homes]
+        homes = {str(self.host.home(worker.index)) for worker in self.workers}
+        return [process for process in psutil.process_iter() if home_of(process) in homes]
 
     def _publish(self, index: int, worker: WorkerRecord) -> None:
         nodes, name = self.cloud.server.service.context.state.nodes, self.cloud.full_name(NAME)
-        workers = [worker if each.index == index else each for each in self.workers]
-        nodes[name] = {**nodes[name], "workers": [asdict(each) for each in workers]}
+        workers = [worker if remote.index == index else remote for remote in self.workers]
+        nodes[name] = {**nodes[name], "workers": [asdict(worker) for worker in workers]}
 
 
 @contextmanager

@@ -16,9 +16,9 @@ from tpukit.provision.provisioning import provision_all
 from tpukit.provision.undo import require_undone, undo_all
 from tpukit.provision.wanted import Profiles, Wanted, parse
 from tpukit.provision.worker_jobs import ProvisionEvent
-from tpukit.remote.connection.client import Connector
-from tpukit.remote.connection.keys import KeyPair
-from tpukit.remote.connection.worker import RemoteWorker
+from tpukit.ssh.client import Connector
+from tpukit.ssh.keys import KeyPair
+from tpukit.ssh.worker import RemoteWorker
 from tpukit.text import quote
 
 #: Words of a program that gives a server such a root.

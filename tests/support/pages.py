@@ -81,18 +81,20 @@ def steps(text: str) -> list[Step]:
     return [step for language, body in blocks(text) if language == "console" for step in _of(body)]
 
 
-def run(commands: list[str], directory: Path, environment: Mapping[str, str]) -> list[Outcome]:
-    """Run commands in one bash on a terminal of 120 columns; stop where bash does."""
+def run(
+    commands: list[str], directory: Path, environment: Mapping[str, str], columns: int = 120
+) -> list[Outcome]:
+    """Run commands in one bash on a terminal; stop where bash does."""
     marker = secrets.token_hex(8)
     script = directory / "page.sh"
     report = f"status=$?; printf '\\n{marker} %s\\n' $status; (exit $status)\n"
     script.write_text("".join(f"{command}\n{report}" for command in commands))
     ours, theirs = pty.openpty()
-    ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 120, 0, 0))
+    ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
     with subprocess.Popen(
         ["bash", str(script)],
         cwd=directory,
-        env=environment,
+        env={**environment, "COLUMNS": str(columns)},
         stdin=subprocess.DEVNULL,
         stdout=theirs,
         stderr=theirs,
@@ -121,7 +123,6 @@ def environment(home: Path) -> dict[str, str]:
         "HOME": str(home),
         "LANG": "C.UTF-8",
         "USER": "ada",
-        "COLUMNS": "120",
         "LINES": "50",
         "TERM": "dumb",  # nothing that is painted over: a page shows what stays
         "TPUKIT_HOME": str(home / "tpukit"),

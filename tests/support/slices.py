@@ -26,10 +26,10 @@ def create(cloud: Cloud, request: SliceRequest | None = None, seconds: float = 6
     )
 
 
-def delete(cloud: Cloud, found: Slice, seconds: float = 600.0) -> None:
+def delete(cloud: Cloud, slice_: Slice, seconds: float = 600.0) -> None:
     change.delete(
         cloud.tpu,
-        found,
+        slice_,
         deadline=cloud.deadline(seconds),
         journal=cloud.journal,
         on_state=cloud.states.append,

@@ -17,10 +17,10 @@ from support.login_account import Account, login_account
 from support.openssh_server import UbuntuServer, finds_sshd, ubuntu_server
 from support.ssh_server import Server
 from tpukit.clock import Deadline, SystemClock
-from tpukit.remote.connection.client import Connection, Connector
-from tpukit.remote.connection.keys import KeyPair, ensure_key_pair
-from tpukit.remote.connection.target import Target
-from tpukit.remote.connection.worker import RemoteWorker
+from tpukit.ssh.client import Connection, Connector
+from tpukit.ssh.keys import KeyPair, ensure_key_pair
+from tpukit.ssh.target import Target
+from tpukit.ssh.worker import RemoteWorker
 
 Within = Callable[[float], Deadline]
 

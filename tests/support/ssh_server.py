@@ -17,8 +17,8 @@ from typing import Any
 import asyncssh
 
 from support.measured_python import measured_path
-from tpukit.remote.connection.keys import KeyPair
-from tpukit.remote.connection.target import Target
+from tpukit.ssh.keys import KeyPair
+from tpukit.ssh.target import Target
 
 
 class Server:

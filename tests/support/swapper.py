@@ -63,7 +63,7 @@ class Swapper:
         """
         if self.stranger is None or self._at == 0:
             return False
-        (look, there), (verb, path) = (each.split() for each in self.calls[self._at - 1 :][:2])
+        (look, there), (verb, path) = (call.split() for call in self.calls[self._at - 1 :][:2])
         node = f"/nodes/{self._name}"
         read = verb == "GET" or path.endswith(":getGuestAttributes")
         looked = look == "GET" and there.endswith(node)

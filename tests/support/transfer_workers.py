@@ -14,9 +14,9 @@ from support.login_account import Account
 from support.openssh_server import UbuntuServer, finds_sshd, ubuntu_server
 from support.ssh_server import Server
 from tpukit.clock import Deadline, SystemClock
-from tpukit.remote.connection.client import Connection, Connector
-from tpukit.remote.connection.keys import KeyPair
-from tpukit.remote.connection.worker import RemoteWorker
+from tpukit.ssh.client import Connection, Connector
+from tpukit.ssh.keys import KeyPair
+from tpukit.ssh.worker import RemoteWorker
 
 NEVER = Deadline.never(SystemClock())
 #: Bytes of a file to copy.

@@ -44,9 +44,9 @@ _SITE = Path(__file__).parent / "python_path" / "sitecustomize.py"
 def _load(_: list[str]) -> None:
     import tpukit
 
-    for each in pkgutil.walk_packages(tpukit.__path__, "tpukit."):
-        if not each.name.endswith(("_program", "__main__")) and ".emulator." not in each.name:
-            importlib.import_module(each.name)
+    for package in pkgutil.walk_packages(tpukit.__path__, "tpukit."):
+        if not package.name.endswith(("_program", "__main__")) and ".emulator." not in package.name:
+            importlib.import_module(package.name)
     for name in _LAZY:
         importlib.import_module(name)
     # coverage does so in each fork, where it would look for every module's file once more

@@ -1,4 +1,4 @@
 """Reach the workers of a slice: firewall rule, address, key, host keys, selection.
 
-Work on reached workers lives in `remote`, `work`, `provision` and `smoke`.
+Work on reached workers lives in `files`, `jobs`, `provision` and `smoke`.
 """

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from urllib.parse import urlsplit
 
-from tpukit.cloud.credentials import on_compute_engine
-from tpukit.cloud.session import bounded
 from tpukit.errors import BadInput, Fix, TpukitError
+from tpukit.google.credentials import on_compute_engine
+from tpukit.google.session import bounded
 from tpukit.text import one_line
 
 #: Services that answer with the caller's address, over https, because an answer over UDP could be

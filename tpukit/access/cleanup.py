@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from tpukit.access import ssh_rule
 from tpukit.clock import Deadline
-from tpukit.cloud.provider import FirewallProvider, SliceProvider
 from tpukit.errors import (
     BadInput,
     Fix,
@@ -18,13 +17,14 @@ from tpukit.errors import (
     Terminated,
     TpukitError,
 )
+from tpukit.google.provider import FirewallProvider, SliceProvider
 from tpukit.models import FirewallRule, QueuedResource, Slice, SliceList
-from tpukit.remote.command.fan_out import fan_out
 from tpukit.slices import change, naming, queued
 from tpukit.slices.find import find
 from tpukit.slices.journal import Journal
 from tpukit.slices.last_seen import LastSeen, OnState, interrupted, last_seen
 from tpukit.slices.survey import Leftover, still_due
+from tpukit.ssh.fan_out import fan_out
 
 OnWarning = Callable[[str], None]
 Thing = Slice | QueuedResource

@@ -10,13 +10,13 @@ from tpukit.access.hints import Hints
 from tpukit.access.os_login import OsLogins
 from tpukit.access.pinned_keys import PinnedKeys
 from tpukit.clock import Clock, Deadline
-from tpukit.cloud.provider import FirewallProvider, SliceProvider
 from tpukit.errors import BadInput, Fix, TpukitError
+from tpukit.google.provider import FirewallProvider, SliceProvider
 from tpukit.models import Slice
-from tpukit.remote.connection.client import Connector
-from tpukit.remote.connection.keys import KeyPair
 from tpukit.slices import find
 from tpukit.slices.journal import Journal
+from tpukit.ssh.client import Connector
+from tpukit.ssh.keys import KeyPair
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import Any
 
 from tpukit.accelerators import AcceleratorType, is_listed
 from tpukit.access import rule_opening, ssh_rule
+from tpukit.access.cleanup import Cleanup
 from tpukit.access.context import Context
 from tpukit.access.key import with_access
 from tpukit.access.rule_opening import Opening
@@ -25,19 +26,20 @@ from tpukit.errors import (
     NoCapacity,
     NotAuthenticated,
     NotEnabled,
+    NotFound,
     QuotaExceeded,
     SliceLost,
     TpukitError,
 )
 from tpukit.models import QueueRequest, Slice, SliceRequest
-from tpukit.remote.command.fan_out import Outcome, fan_out
-from tpukit.slices import capacity
+from tpukit.slices import capacity, naming
 from tpukit.slices.capacity import Search
 from tpukit.slices.ensure import Ensured, check_same, ensure
 from tpukit.slices.last_seen import OnState, last_seen, naming_what_exists
 from tpukit.slices.queue_requests import ensure_queued, wait_queued
 from tpukit.slices.quota_names import addresses
 from tpukit.slices.refusals import Refusal
+from tpukit.ssh.fan_out import Outcome, fan_out
 
 Read = Callable[[], Any]
 Outcomes = Mapping[str, Outcome[Read, Any]]
@@ -280,3 +282,23 @@ def _raise_all(problems: list[TpukitError]) -> None:
     for first in refused or problems:  # without credentials the other reads prove nothing
         first.also = () if refused else tuple(problems[1:])
         raise first
+
+
+def end_lost(cleanup: Cleanup, requests: Sequence[SliceRequest], deadline: Deadline) -> None:
+    """Delete each requested slice that is lost; raise if it is not ours or has another spec.
+
+    If a slice is gone, delete our dead queued resource for it.
+    """
+    provider = cleanup.provider.within(deadline)
+    for request in requests:
+        try:
+            slice_ = provider.get(request.zone, request.name)
+        except NotFound:
+            for left in provider.list_queued(request.zone).requests:
+                ours = naming.is_owner(request.labels[naming.OWNER], left.labels)
+                if left.dead and ours and request.name in left.slices:
+                    cleanup.end(left, deadline)
+            continue
+        if slice_.lost:
+            check_same(slice_, request)
+            cleanup.end(slice_, deadline)

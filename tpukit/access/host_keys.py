@@ -6,11 +6,11 @@ from collections.abc import Collection, Mapping
 
 from tpukit.access.os_login import WorkerLogin
 from tpukit.clock import Deadline, polls
-from tpukit.cloud.provider import SliceProvider
 from tpukit.errors import Fix, NotAllowed, SecurityRefusal, TpukitError
+from tpukit.google.provider import SliceProvider
 from tpukit.models import Slice, WorkerIdentity
-from tpukit.remote.connection.target import Target
 from tpukit.slices.find import check_still_there
+from tpukit.ssh.target import Target
 
 #: Seconds to wait for the guest attributes of a READY slice; its agent writes them at boot.
 IDENTITY_SECONDS = 120.0

@@ -7,10 +7,10 @@ from dataclasses import replace
 from tpukit.access import ssh_rule
 from tpukit.access.context import Context
 from tpukit.clock import Deadline
-from tpukit.cloud.provider import SliceProvider
+from tpukit.google.provider import SliceProvider
 from tpukit.models import Slice, SliceRequest
-from tpukit.remote.connection.keys import KeyPair
 from tpukit.slices.update import KEYS, Edits, update
+from tpukit.ssh.keys import KeyPair
 
 
 def with_access(request: SliceRequest, context: Context) -> SliceRequest:

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tpukit.clock import Deadline
-from tpukit.cloud.provider import LoginProvider
 from tpukit.errors import Fix, NotAllowed, TpukitError
+from tpukit.google.provider import LoginProvider
 from tpukit.models import LoginProfile
 from tpukit.paths import replace_file
-from tpukit.remote.connection.keys import KeyPair
+from tpukit.ssh.keys import KeyPair
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ from tpukit.access.ssh_rule import (
     rule_name,
 )
 from tpukit.clock import Deadline
-from tpukit.cloud.provider import FirewallProvider, Wait
 from tpukit.errors import (
     Fix,
     NameTaken,
@@ -24,6 +23,7 @@ from tpukit.errors import (
     NotEnabled,
     TpukitError,
 )
+from tpukit.google.provider import FirewallProvider, Wait
 from tpukit.models import FirewallRule, Slice
 from tpukit.paths import keep_json, recall_json
 from tpukit.slices.update import Edits, update

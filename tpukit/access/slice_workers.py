@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain, repeat
+from math import inf
 
 from tpukit.access.context import Context
 from tpukit.access.hints import Hint
@@ -31,12 +32,12 @@ from tpukit.errors import (
     Unanswered,
 )
 from tpukit.models import Slice
-from tpukit.remote.command.fan_out import fan_out, values
-from tpukit.remote.connection.client import Connection
-from tpukit.remote.connection.handshake import fingerprint
-from tpukit.remote.connection.target import Target
-from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.slices.find import check_still_there, find, gone, look
+from tpukit.ssh.client import Connection
+from tpukit.ssh.fan_out import fan_out, values
+from tpukit.ssh.handshake import fingerprint
+from tpukit.ssh.target import Target
+from tpukit.ssh.worker import RemoteWorker
 
 #: Seconds between two reads of the slice and its firewall rules while a worker does not answer.
 #: After a lost connection the slice is read at once.
@@ -116,7 +117,7 @@ class _SliceAccess:
         self.suspicions = Suspicions(self.context)
         self._targets: dict[int, Target] = {}
         self._doubted: TpukitError | None = None  #: the API's error after a hint failed
-        self._fresh_until = 0.0
+        self._looked_at = self._fresh_until = 0.0
         self._lock = threading.Lock()
 
     @property
@@ -159,7 +160,7 @@ class _SliceAccess:
     @contextmanager
     def _looking(self) -> Iterator[None]:
         """Store the error of a read for the other workers, which need not read again."""
-        self.failure = None
+        self.failure, self._looked_at = None, self.context.clock.monotonic()
         try:
             yield
         except TpukitError as error:
@@ -294,8 +295,10 @@ class _SliceAccess:
                 self.context.hints.forget(self.slice.name)
                 raise
 
-    def look_again(self, before: Target, deadline: Deadline) -> Target:
+    def look_again(self, before: Target, deadline: Deadline, since: float = -inf) -> Target:
         """Return the worker's current target, which changes if the slice's addresses or keys do.
+
+        A recent read is enough if it began after `since`, a time of the monotonic clock.
 
         Raises:
             SliceLost: the slice was preempted or terminated, or is gone.
@@ -303,7 +306,8 @@ class _SliceAccess:
             TransportFailed: it no longer has such a worker.
         """
         with self._lock:
-            if self._targets.get(before.worker) is before and not self._just_looked():
+            current = self._targets.get(before.worker) is before
+            if self._looked_at <= since or (current and not self._just_looked()):
                 with self._looking():
                     self._find_again(deadline)
             return self._target(before.worker)
@@ -344,7 +348,8 @@ class _Search:
         if moment < self._next_look and not (stranger or self._access.failure):
             return target
         self._next_look = moment + _LOOK_SECONDS
-        now = self._access.look_again(target, self._deadline)
+        # A stranger may have got the address after a look for another worker.
+        now = self._access.look_again(target, self._deadline, moment if stranger else -inf)
         if now == target and stranger:
             raise error
         if now == target:

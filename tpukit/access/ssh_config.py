@@ -22,8 +22,8 @@ from tpukit.text import one_line, shown_path
 
 if TYPE_CHECKING:
     from tpukit.models import Slice
-    from tpukit.remote.connection.openssh import OpenSsh
-    from tpukit.remote.connection.target import Target
+    from tpukit.ssh.openssh import OpenSsh
+    from tpukit.ssh.target import Target
 
 _HEAD = "# Written by tpukit ssh-config, which overwrites your changes.\n"
 _BLOCK = re.compile(r"^# slice (\S+) (\S+) (\S+)\n(.*?)^# end\n", re.MULTILINE | re.DOTALL)
@@ -53,7 +53,7 @@ class SshConfig:
 
     def put(self, slice_: Slice, hosts: Sequence[Host], openssh: OpenSsh) -> None:
         """Write a slice's hosts; they replace the hosts of another slice of its name."""
-        from tpukit.remote.connection.keys import write_known_hosts
+        from tpukit.ssh.keys import write_known_hosts
 
         head = f"# slice {_word(slice_.name)} {_word(slice_.project)} {_word(slice_.zone)}\n"
         known = self._known_hosts(slice_.name)

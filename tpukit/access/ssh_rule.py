@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from tpukit.access import packet_filter
-from tpukit.cloud.provider import FirewallProvider
 from tpukit.errors import BadInput, Fix, NotFound, SecurityRefusal
+from tpukit.google.provider import FirewallProvider
 from tpukit.models import FirewallRule, Slice
 
 SSH = "tcp:22"

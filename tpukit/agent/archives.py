@@ -135,7 +135,7 @@ def unpack(
             if parts and not expects(parts):
                 raise Unsafe(member.name, "was not asked for")
             path = os.path.join(folder, *parts)
-            os.makedirs(os.path.dirname(path), exist_ok=True)
+            os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
             if member.issym():
                 links.append((path, member.linkname))
             elif member.isdir():

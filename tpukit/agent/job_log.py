@@ -1,16 +1,14 @@
 """The output of a job: one writer keeps it, and any number of readers read it.
 
 A job's folder has `log.OFFSET`, a piece of the output from OFFSET on; `log`, a link to the last
-piece; `log.times`, lines `OFFSET EPOCH`, at most one per second; and `log.dropped`, the number of
-bytes for which the disk had no room. Offsets do not count dropped bytes.
+piece; and `log.dropped`, the number of bytes for which the disk had no room. Offsets do not count
+dropped bytes.
 """
 
 from __future__ import annotations
 
-import bisect
 import contextlib
 import os
-import time
 
 PIECE = 1 << 18
 
@@ -26,20 +24,16 @@ class Log:
 
     def __init__(self, folder: str, limit: int) -> None:
         self.folder, self.half = folder, limit // 2
-        self.noted = 0.0
         self.dropped, self.untold = 0, 0
         self.line_ends = True
-        self.times = self.opened("log.times")
-        self.count = self.opened("log.dropped")
+        self.count = self.opened("log.dropped", 0)
         self.say_dropped()  # reserves its block before the disk can be full
         self.file = -1
         self.begin_piece(0)
 
-    def opened(self, name: str) -> int:
+    def opened(self, name: str, more: int = os.O_APPEND) -> int:
         """Open a file of the log for writing, and return its descriptor."""
-        path = os.path.join(self.folder, name)
-        more = 0 if name == "log.dropped" else os.O_APPEND
-        return os.open(path, os.O_WRONLY | os.O_CREAT | more, 0o600)
+        return os.open(os.path.join(self.folder, name), os.O_WRONLY | os.O_CREAT | more, 0o600)
 
     def begin_piece(self, base: int) -> None:
         """Begin a piece at an offset, and remove all earlier pieces except the last one."""
@@ -61,7 +55,6 @@ class Log:
         if self.end > self.base and self.end + len(data) > self.base + self.half:
             with contextlib.suppress(OSError):
                 self.begin_piece(self.end)
-        self.note(time.time())
         if self.untold:
             words = f"tpukit: the disk was full, and {self.untold} bytes of output were dropped"
             notice = (b"" if self.line_ends else b"\n") + words.encode() + b"\n"
@@ -93,18 +86,6 @@ class Log:
     def say_dropped(self) -> None:
         """Note how many bytes were dropped."""
         os.pwrite(self.count, f"{self.dropped:<19}\n".encode(), 0)
-
-    def note(self, now: float) -> None:
-        """Note the time of the bytes that follow; write a row completely or not at all."""
-        if abs(now - self.noted) < 1.0:
-            return
-        row = f"{self.end} {now:.0f}\n".encode()
-        before = os.fstat(self.times).st_size
-        with contextlib.suppress(OSError):
-            if os.write(self.times, row) == len(row):
-                self.noted = now
-            else:
-                os.ftruncate(self.times, before)
 
 
 class Pieces:
@@ -164,30 +145,3 @@ class Pieces:
                 return offset - len(block.split(b"\n", lines - left + 1)[-1])
             left, offset = left - lines, offset - len(block)
         return self.whole_line(self.start) if left else offset
-
-
-class Times:
-    """The noted times of the parts of a log."""
-
-    def __init__(self, folder: str) -> None:
-        self.offsets, self.epochs = [0], [0]
-        self.file = open(os.path.join(folder, "log.times"))  # noqa: SIM115
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Read the rows that were added since the last call."""
-        for line in self.file:
-            with contextlib.suppress(ValueError):
-                offset, epoch = map(int, line.split())
-                self.offsets.append(offset)
-                self.epochs.append(epoch)
-
-    def part(self, offset: int, end: int) -> tuple[int, int]:
-        """Return the time of the part at an offset, and the offset of the next time, or `end`."""
-        at = bisect.bisect_right(self.offsets, offset)
-        return self.epochs[at - 1], min([*self.offsets[at : at + 1], end])
-
-    def since(self, epoch: float, end: int) -> int:
-        """Return the offset of the output after a time; a part lasts at most a second."""
-        parts = zip(self.offsets, self.epochs)
-        return next((offset for offset, noted in parts if noted > epoch - 1), end)

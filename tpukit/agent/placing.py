@@ -15,9 +15,11 @@ def merge(source: str, target: str) -> None:
             os.rename(source, target)
             return
         except OSError as error:
-            if error.errno != errno.EXDEV:
+            # Another process has just made the folder, or it would be on another disk.
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.EXDEV):
                 raise
-        os.mkdir(target, os.stat(source).st_mode & 0o777)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(target, os.stat(source).st_mode & 0o777)
     for name in sorted(os.listdir(source)):
         new, place = os.path.join(source, name), os.path.join(target, name)
         if os.path.isdir(new) and not os.path.islink(new):

@@ -67,7 +67,8 @@ def apply_push(home: Home, request: Request, payload: str, progress: ProgressRep
     """Apply the archive of a push to `target`; `manifest` is the SHA-256 of the result's manifest.
 
     The archive has a JSON file `head`, with the manifest `files` of the sent files and the names
-    `gone` since the last push, and a folder `files` with the sent files.
+    `gone` since the last push, those of them that are `spared` and stay there, and a folder `files`
+    with the sent files.
 
     The returned `state` is "sent", or "differs" if the result would not match the manifest; then
     nothing has changed. Exits with a message as `compare_push` does, and at a conflict unless
@@ -91,7 +92,8 @@ def apply_push(home: Home, request: Request, payload: str, progress: ProgressRep
 def _apply(tree: _Tree, arrived: str, request: Request) -> str:
     with open(os.path.join(arrived, "head")) as file:
         head = json.load(file)
-    change, files = _Change(tree, head["files"], head["gone"]), os.path.join(arrived, "files")
+    change = _Change(tree, head["files"], head["gone"], head["spared"])
+    files = os.path.join(arrived, "files")
     intact = tree.holds(change.sent, files) and tree.holds(change.kept)
     if not intact or manifest_digest(change.wanted) != request["manifest"]:
         return "differs"
@@ -198,13 +200,16 @@ class _Tree:
 class _Change:
     """The change of a tree by a push.
 
-    It adds or replaces the files `sent`, and removes the files `removed` if they exist. A file in
+    It adds or replaces the files `sent`, and removes the files `removed` if they exist. Those of
+    the `gone` that are `spared` stay there and no longer belong to the pushed tree. A file in
     `own` stays, because the user has the same one. `conflicts` has the names under which the user
     has another file. `in_the_way` has the names of files in the place of a new folder, or in a
     folder that becomes a file.
     """
 
-    def __init__(self, tree: _Tree, sent: Manifest, gone: Iterable[str]) -> None:
+    def __init__(
+        self, tree: _Tree, sent: Manifest, gone: Iterable[str], spared: Iterable[str] = ()
+    ) -> None:
         self.tree, self.sent = tree, sent
         self.kept = {name: tree.files[name] for name in tree.files.keys() - sent.keys() - set(gone)}
         self.wanted = {**self.kept, **self.sent}
@@ -214,7 +219,7 @@ class _Change:
         same = {name for name in standing if tree.holds({name: sent[name]})}
         self.conflicts = sorted(standing - same)
         self.own = (tree.own & set(self.kept)) | same
-        self.removed = brought - set(self.wanted)
+        self.removed = brought - set(self.wanted) - set(spared)
         self.in_the_way = set(self._in_the_way())
 
     def check_way(self) -> None:

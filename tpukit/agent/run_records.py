@@ -7,7 +7,7 @@ folder. It contains `pid` (the leader's process id, the boot, and the leader's s
 A detached run, or another job, also has `command`, which sh runs; the files of its log
 (`tpukit.agent.job_log`); and at the end `status`. Its leader is its runner.
 
-`remote/command/run.sh` writes the folder of an attached run.
+`jobs/run.sh` writes the folder of an attached run.
 """
 
 from __future__ import annotations

@@ -8,12 +8,16 @@ from typing import Annotated
 
 from typer import Option
 
-from tpukit.errors import Fix
+from tpukit.errors import BadInput, Fix
+from tpukit.text import one_line
 
 #: Values of `TPUKIT_LOCAL` that mean no.
 _NO = ("", "0", "false", "no", "off")
+#: The forms of a result. Without one it is a table on a terminal, and tsv elsewhere.
+FORMATS = ("table", "tsv", "json", "name")
+COLOURS = ("auto", "always", "never")
 #: The verbs and groups that do not call the cloud.
-_OFFLINE = ("config", "emulator", "types")
+_OFFLINE = ("config", "emulator", "explain", "types")
 _GCLOUD_OFFLINE = ("auth", "config")
 
 
@@ -21,7 +25,13 @@ _GCLOUD_OFFLINE = ("auth", "config")
 class GlobalFlags:
     """The global flags of a command line, before the verb or after it."""
 
-    as_json: Annotated[bool, Option("--json", help="Print one JSON document.")] = False
+    json: Annotated[bool, Option("--json", help="Print one JSON document, as -o json does.")] = (
+        False
+    )
+    output: Annotated[
+        str, Option("--output", "-o", metavar="FORMAT", help=f"Form: {', '.join(FORMATS)}.")
+    ] = ""
+    color: Annotated[str, Option(metavar="WHEN", help=f"{', '.join(COLOURS)}; default: auto.")] = ""
     project: Annotated[str, Option(metavar="PROJECT", help="Project that pays.")] = ""
     zone: Annotated[str, Option(metavar="ZONE", help="Zone of the slice.")] = ""
     local: Annotated[bool, Option("--local", help="Use the emulator; start it if none runs.")] = (
@@ -39,6 +49,21 @@ class GlobalFlags:
         given = {field.name: getattr(after, field.name) for field in fields(after)}
         return replace(self, **{name: value for name, value in given.items() if value})
 
+    def check(self) -> None:
+        """Raise `BadInput` for a value that a flag does not have."""
+        choices = {"--output": (self.output, FORMATS), "--color": (self.color, COLOURS)}
+        for flag, (given, known) in choices.items():
+            if given and given not in known:
+                raise BadInput(
+                    f"{one_line(given)[:60]!r} is no value of {flag}",
+                    fix=Fix(note=f"{flag} {' or '.join(known)}"),
+                )
+
+    @property
+    def as_json(self) -> bool:
+        """True if the result is one JSON document."""
+        return self.json or self.output == "json"
+
     def complete(self, fix: Fix, environ: Mapping[str, str]) -> Fix:
         """Return a fix with the global flags that its command needs to reach the same cloud.
 
@@ -46,7 +71,7 @@ class GlobalFlags:
         cloud. For the same reason a gcloud command gets the emulator's environment.
         """
         program, verb = (*fix.arguments, "", "")[:2]
-        local = self.local or local_by_environment(environ)
+        local = self.is_local(environ)
         if program == "gcloud" and local and verb not in _GCLOUD_OFFLINE:
             line = f'eval "$(tpukit emulator env)"; {fix}'
             return replace(fix, arguments=("sh", "-c", line))
@@ -62,7 +87,6 @@ class GlobalFlags:
                 del words[at : at + (1 if flag == "--local" else 2)]
         return replace(fix, arguments=(program, *words, *fix.arguments[1:])) if words else fix
 
-
-def local_by_environment(environ: Mapping[str, str]) -> bool:
-    """Return True if the environment selects the emulator."""
-    return environ.get("TPUKIT_LOCAL", "") not in _NO
+    def is_local(self, environ: Mapping[str, str]) -> bool:
+        """Return True if the flags or the environment select the emulator."""
+        return self.local or environ.get("TPUKIT_LOCAL", "") not in _NO

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import re
 import resource
 import sys
 from collections.abc import Iterable, Sequence
@@ -82,7 +83,7 @@ def application(names: Iterable[str] = (*VERBS, *GROUPS)) -> typer.Typer:
     app = _root_application()
     for name in names:
         file = _FILES.get(name, name)
-        module = import_module(f"tpukit.cli.{file}")
+        module = import_module(f"tpukit.cli.verbs.{file}")
         if name in GROUPS:
             app.add_typer(module.application(), name=name)
         else:
@@ -131,7 +132,7 @@ def _verb(arguments: Sequence[str]) -> str:
     """Return the verb or group in the arguments, or "" if there is none."""
     takes_value = {
         f"--{field.name}" for field in fields(GlobalFlags) if isinstance(field.default, str)
-    }
+    } | {"-o"}
     words = iter(arguments)
     for word in words:
         if word in takes_value:
@@ -165,7 +166,7 @@ def _refuse_empty_flags(arguments: Sequence[str]) -> None:
 
 
 def _complete(words: list[str]) -> int:
-    from tpukit.cli.completion import candidates
+    from tpukit.cli.verbs.completion import candidates
     from tpukit.clock import SystemClock
     from tpukit.slices.name_hints import NameHints
 
@@ -259,13 +260,15 @@ def _fail(error: TpukitError, arguments: list[str], invocation: Invocation) -> i
 def _misplaced(arguments: list[str]) -> list[str]:
     """Return the global flags after `--`, which are words of the remote command."""
     after = arguments[arguments.index("--") + 1 :] if "--" in arguments else []
-    own = {f"--{field.name.replace('_', '-')}" for field in fields(GlobalFlags)} | {"--json"}
+    own = {f"--{field.name.replace('_', '-')}" for field in fields(GlobalFlags)} | {"-o"}
     return [word for word in dict.fromkeys(after) if word.partition("=")[0] in own]
 
 
 def _plain_console(arguments: list[str]) -> console.Console:
     before = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    return console.for_this_process(as_json="--json" in before)
+    given = " ".join(before)
+    as_json = re.search(r"(^| )(--json|(-o|--output)[ =]?json)( |$)", given) is not None
+    return console.for_this_process(as_json=as_json)
 
 
 def _open_more_files() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from tpukit.errors import BadInput, TpukitError
 from tpukit.text import one_line, sanitize
 
 if TYPE_CHECKING:
-    from tpukit.remote.connection.worker import RemoteWorker
+    from tpukit.ssh.worker import RemoteWorker
 
 #: The longest line in bytes; a longer one is written in parts.
 _LONGEST_LINE = 64 << 10
@@ -24,6 +23,10 @@ class Output:
 
     def write(self, worker: RemoteWorker, stream: str, chunk: bytes) -> None:
         """Take a piece of a stream."""
+
+    def log(self, worker: RemoteWorker, data: bytes) -> None:
+        """Take a piece of a job's log."""
+        self.write(worker, "stdout", data)
 
     def finish(self) -> None:
         """Write incomplete last lines, after all workers have ended."""
@@ -45,15 +48,8 @@ class Lines(Output):
     A line of text begins with its worker: `[2] `, or with several slices `[demo:2] `.
     """
 
-    def __init__(
-        self,
-        console: Console,
-        workers: Sequence[RemoteWorker],
-        as_json: bool,
-        stamped: bool = False,
-    ) -> None:
+    def __init__(self, console: Console, workers: Sequence[RemoteWorker], as_json: bool) -> None:
         self._console = console
-        self._stamped = stamped
         self._as_json = as_json
         self._one_slice = len({worker.slice for worker in workers}) == 1
         self._rest: dict[tuple[RemoteWorker, str], bytes] = {}
@@ -64,7 +60,7 @@ class Lines(Output):
         lines += end
         if len(rest) > _LONGEST_LINE:
             lines += rest + b"\n"
-            rest = rest[: rest.find(b" ") + 1] if self._stamped else b""
+            rest = b""
         self._rest[worker, stream] = rest
         if lines:
             self._print(worker, stream, lines)
@@ -88,29 +84,7 @@ class Lines(Output):
     ) -> Iterator[dict[str, Any]]:
         known: dict[str, Any] = {**place(worker), "stream": stream}
         for line in lines.removesuffix(b"\n").split(b"\n"):
-            stamp, _, text = line.partition(b" ") if self._stamped else (b"", b"", line)
-            if self._stamped:
-                known["time"] = stamp.decode()
-            yield {**known, "line": sanitize(text)}
-
-
-class Stamped:
-    """Passes workers' output on; if `asked`, it begins each line with the time of writing."""
-
-    def __init__(self, output: Output, asked: bool) -> None:
-        self._output = output
-        self._asked = asked
-        self._in_line: set[RemoteWorker] = set()
-
-    def write(self, worker: RemoteWorker, data: bytes, epoch: int) -> None:
-        """Take bytes that a worker wrote at `epoch`, in seconds since the epoch; 0 if unknown."""
-        if self._asked:
-            form = "%Y-%m-%dT%H:%M:%SZ " if epoch else "- "
-            stamp = time.strftime(form, time.gmtime(epoch)).encode()
-            begin = b"" if worker in self._in_line else stamp
-            (self._in_line.discard if data.endswith(b"\n") else self._in_line.add)(worker)
-            data = begin + data[:-1].replace(b"\n", b"\n" + stamp) + data[-1:]
-        self._output.write(worker, "stdout", data)
+            yield {**known, "line": sanitize(line)}
 
 
 class Folder(Output):
@@ -143,23 +117,16 @@ class Folder(Output):
 
 
 def chosen_output(
-    console: Console,
-    workers: Sequence[RemoteWorker],
-    directory: str,
-    as_json_lines: bool,
-    stamped: bool = False,
+    console: Console, workers: Sequence[RemoteWorker], directory: str, as_json_lines: bool
 ) -> Output:
-    """Return the output that a verb's flags select; one worker's output is passed on unchanged.
-
-    `stamped` is True if lines begin with a time and a blank.
-    """
+    """Return the output that a verb's flags select; one worker's output is passed on unchanged."""
     if directory:
         return Folder(Path(directory), workers)
     if console.as_json:
         return Output()
     if len(workers) == 1 and not as_json_lines:
         return Raw(console)
-    return Lines(console, workers, as_json_lines, stamped)
+    return Lines(console, workers, as_json_lines)
 
 
 def place(worker: RemoteWorker) -> dict[str, Any]:

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 from typer import Option
 
 from tpukit.cli.toolkit import Toolkit
-from tpukit.cli.views import slice_views
-from tpukit.clock import Deadline
-from tpukit.errors import Fix, NotAllowed, TpukitError
+from tpukit.errors import Fix, NotAllowed
 from tpukit.models import Slice
 from tpukit.slices import lifetime, naming
-from tpukit.slices.find import matching
 
 Force = Annotated[bool, Option("--force", help="Also act on slices of other owners.")]
-_PATTERN = re.compile(r"(?=.*[*?[])[-a-z0-9*?!\[\]]+")
 
 
 def confirm(
@@ -41,58 +36,34 @@ def confirm(
     others = [
         slice_
         for slice_ in slices
-        if naming.owner(slice_) and not naming.is_owner(toolkit.owner, slice_.labels)
+        if naming.owner(slice_) and not naming.is_owner(toolkit.cloud.owner, slice_.labels)
     ]
-    if others and not force and not toolkit.can_ask:
+    if others and not force and not toolkit.questions.possible:
         yes = ["--yes"] if toolkit.flags.yes else []
         raise NotAllowed(
             f"slice {others[0].name} belongs to {naming.owner(others[0])}",
-            reason=f"you are {toolkit.owner}",
+            reason=f"you are {toolkit.cloud.owner}",
             fix=Fix.command(
                 "tpukit", verb, *[slice_.name for slice_ in slices], *flags, "--force", *yes
             ),
         )
     if slices and (always or (others and not force)):
-        now, me = toolkit.provider.now(), toolkit.owner
-        number = f"{len(slices)} slices: " if len(slices) > 1 else ""
-        asked = ", ".join(_shown(slice_, me, now) for slice_ in slices)
-        toolkit.confirm(f"{verb} {number}{asked}?")
+        now, me, rates = toolkit.cloud.provider.now(), toolkit.cloud.owner, toolkit.cloud.rates
+        width = max(len(slice_.name) for slice_ in slices)
+        known = [(slice_.name, _known(slice_, me, now, rates)) for slice_ in slices]
+        if len(known) == 1:
+            toolkit.questions.confirm(f"{verb} {known[0][0]} ({known[0][1]})?")
+            return
+        details = [f"{name:<{width}}  {about}" for name, about in known]
+        toolkit.questions.confirm(f"{verb} these {len(known)} slices?", details)
 
 
-def _shown(slice_: Slice, me: str, now: float) -> str:
-    """Return a slice's name, zone, owner and age for a question."""
+def _known(slice_: Slice, me: str, now: float, rates: Mapping[str, float]) -> str:
+    """Return a slice's zone, owner, age and cost for a question."""
     owner = naming.owner(slice_)
     mine = naming.is_owner(me, slice_.labels)
     whose = "" if mine else f", of {owner}" if owner else ", not made by tpukit"
     made = slice_.created and f", made {lifetime.ago(slice_.created[:19], now)}"
-    return f"{slice_.name} ({slice_.zone}{whose}{made})"
-
-
-def is_pattern(name: str) -> bool:
-    """Return True if a name is a pattern with `*`, `?` or `[…]`."""
-    return _PATTERN.fullmatch(name) is not None
-
-
-def fitting(
-    toolkit: Toolkit, patterns: Sequence[str], foreign: bool, deadline: Deadline
-) -> tuple[Slice, ...]:
-    """Return the user's slices, or all slices if `foreign`, with names that match a pattern.
-
-    Raises `TpukitError` if a zone did not answer, so some matching slices may be unknown.
-    """
-    listed = toolkit.provider.within(deadline).list(toolkit.flags.zone or "-")
-    if listed.unreachable:
-        silent = ", ".join(listed.unreachable)
-        fix = Fix(note="name the slices, or add --zone")
-        what = "some matching slices may be unknown"
-        raise TpukitError(what, why=f"no answer from {silent}", fix=fix)
-    for line in slice_views.unread(listed.slices):
-        toolkit.console.warn(line)
-    owner = toolkit.owner
-    slices = [
-        slice_ for slice_ in listed.slices if foreign or naming.is_owner(owner, slice_.labels)
-    ]
-    selected = matching(slices, patterns)
-    for slice_ in selected:
-        toolkit.hints.forget(slice_.name)
-    return selected
+    cost = lifetime.lifetime(slice_, now, rates).cost
+    spent = "" if cost is None else f", cost {cost:.2f}"
+    return f"{slice_.zone}{whose}{made}{spent}"

@@ -21,8 +21,8 @@ SECTIONS = {
         "extend": "Change how long a slice may live.",
         "wait": "Wait until a slice is in a state.",
         "update": "Change labels, tags, metadata and data disks of a slice.",
-        "start": "Start a stopped slice and wait until it is READY.",
-        "stop": "Stop a slice and wait until it is STOPPED.",
+        "start": "Start stopped slices and wait until they are READY.",
+        "stop": "Stop slices and wait until they are STOPPED.",
         "delete": "Delete slices and wait until they are gone.",
         "reap": "Delete dead and expired slices and queued resources, in all zones.",
         "queue": "Wait in Google's queue for a slice or a multislice.",
@@ -38,13 +38,14 @@ SECTIONS = {
     "At work": {
         "ssh": "Open a shell on a worker, or run a command.",
         "run": "Run a command once on every worker.",
+        "train": "Push this folder, run a command there on every worker, and follow it to its end.",
         "cp": "Copy files and folders to workers or from them.",
         "push": "Copy a working tree to every worker.",
         "top": "Show the load of every worker and its chips.",
         "diagnose": "Find out why the steps of a training program are slow.",
     },
     "Jobs": {
-        "jobs": "List the runs on every worker.",
+        "jobs": "List the runs on every worker; without NAME, on all of your READY slices.",
         "logs": "Print the output of a detached run.",
         "attach": "Follow a detached run to its end and return its exit status.",
         "kill": "End a run on every worker, detached or attached.",
@@ -53,11 +54,15 @@ SECTIONS = {
     "Other tools": {
         "ssh-config": "Let VS Code, rsync, scp and mosh reach workers.",
         "forward": "Reach ports of a worker on this machine.",
+        "report": "Write one HTML page about a slice, its checks, environments and runs.",
         "notebook": "Open Jupyter on a worker, with the provisioned environment.",
     },
     "Settings and state": {
-        "config": "Show settings and their origins, and trust project files.",
+        "config": "Show and change settings, and trust project files.",
         "completion": "Print the script for completion in a shell.",
+        "init": "Set the project and the zone, and check everything that the first slice needs.",
+        "doctor": "Check the account, the project and this machine, and with NAME a slice.",
+        "explain": "Explain an error text, a state or an exit code.",
         "help": "Explain flags, variables, exit codes, or a command.",
     },
     "Without an account": {"emulator": "A Cloud TPU API and firewall API on this machine."},
@@ -66,6 +71,17 @@ SUMMARIES = {name: summary for names in SECTIONS.values() for name, summary in n
 #: Those that are groups of commands.
 GROUPS = ("firewall", "provision", "emulator", "config", "queue")
 VERBS = tuple(name for name in SUMMARIES if name not in GROUPS)
+#: A command with more parameters has a section of flags for each subject.
+_MANY = 24
+_SUBJECTS = {
+    "Capacity": "zones anywhere types keep_trying max_wait best_effort"
+    " spot preemptible reserved on_demand",
+    "Network": "source_ranges no_firewall network subnetwork internal_ips tags"
+    " iap jump accept_new_host_keys",
+    "Workers": "runtime_version allow_unfit_runtime data_disks service_account metadata"
+    " with_ recipe requirements index editable",
+    "Lifetime and labels": "ttl idle keep recreate purpose labels",
+}
 _GLOBAL = {field.name for field in fields(GlobalFlags)}
 _MORE = (
     "Global flags, --zone and --json among them: tpukit help flags",
@@ -131,13 +147,24 @@ def _usage(pieces: list[str]) -> list[str]:
 
 
 def _write_flags(command: Any, ctx: Any, formatter: Any) -> None:
-    for title, kind in (("Arguments", "argument"), ("Flags", "option")):
-        own = [
-            parameter
-            for parameter in own_parameters(command.get_params(ctx))
-            if parameter.param_type_name == kind
-        ]
-        records = [record for parameter in own if (record := parameter.get_help_record(ctx))]
+    own = own_parameters(command.get_params(ctx))
+    many = len(own) > _MANY
+    sections: dict[str, list[Any]] = {
+        "Arguments": [],
+        "Flags": [],
+        **{title: [] for title in _SUBJECTS},
+    }
+    for parameter in own:
+        flags = _subject(parameter.name) if many else "Flags"
+        title = "Arguments" if parameter.param_type_name == "argument" else flags
+        if record := parameter.get_help_record(ctx):
+            sections[title].append(record)
+    for title, records in sections.items():
         if records:
             with formatter.section(title):
                 formatter.write_dl(records)
+
+
+def _subject(name: str) -> str:
+    """Return the title of a flag's section on the page of a command with many flags."""
+    return next((title for title, names in _SUBJECTS.items() if name in names.split()), "Flags")

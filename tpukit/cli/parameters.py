@@ -21,7 +21,9 @@ Name = Annotated[str, Argument(metavar="NAME", help="Name of the slice.")]
 OptionalName = Annotated[
     str, Argument(metavar="[NAME]", help="Name of the slice; default: USER-ACCELERATOR_TYPE.")
 ]
-Names = Annotated[str, Argument(metavar="NAME[,NAME…]", help="Name of the slice, or of several.")]
+Names = Annotated[
+    str, Argument(metavar="NAME[,NAME…]", help="Name of the slice, of several, or a pattern.")
+]
 RunId = Annotated[
     str, Argument(metavar="[RUN]", help="Run id; default: the run that started last.")
 ]

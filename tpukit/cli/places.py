@@ -9,7 +9,7 @@ from typing import Annotated
 from typer import Option
 
 from tpukit.accelerators import AcceleratorType
-from tpukit.cli import offers
+from tpukit.cli import listings
 from tpukit.cli.dry_run import rehearse
 from tpukit.cli.parameters import seconds, words, zone_names
 from tpukit.cli.request import RequestFlags, say_wanted, slice_requests
@@ -95,12 +95,12 @@ def search(
             fix=Fix(note="leave out --zones, --anywhere and --types"),
         )
     everywhere = bool(capacity.zones or capacity.anywhere)
-    toolkit.check_given("project", *([] if everywhere else ["zone"]))
+    toolkit.cloud.check_given("project", *([] if everywhere else ["zone"]))
     types = [AcceleratorType.parse(word.lower()) for word in words(capacity.types)]
     places = _places(toolkit, list(dict.fromkeys([accelerator, *types])), capacity)
     requests = slice_requests(toolkit, name, places, options)
-    toolkit.about(requests[0].name, requests[0].zone if len(places) == 1 else "")
-    say_wanted(toolkit, requests)
+    toolkit.slices.about(requests[0].name, requests[0].zone if len(places) == 1 else "")
+    say_wanted(toolkit.console, requests)
     for line in filter(None, map(needs, requests)):
         toolkit.console.detail(line)
     if capacity.best_effort and requests[0].provisioning != "on-demand":
@@ -128,11 +128,15 @@ def planned_search(
 
     def act(by: Toolkit) -> None:
         before(by)
-        context = by.context(source_ranges)
+        context = by.reach.context(source_ranges)
         for sought in wishes:
             name, limit = sought.requests[0].name, by.deadline(sought.seconds)
             made = ensure_somewhere(
-                context, sought, firewall=firewall, deadline=limit, on_state=by.say_state(name)
+                context,
+                sought,
+                firewall=firewall,
+                deadline=limit,
+                on_state=by.display.say_state(name),
             )
             wait_reachable(context, made)
 
@@ -161,7 +165,7 @@ def _places(
         given = filter(None, [own, *zone_names(capacity.zones)])
         zones = list(dict.fromkeys(given)) or [toolkit.settings.get("zone")]
         return [(type_, zone) for type_ in types for zone in zones]
-    offered = offers.accelerator_types(toolkit)
+    offered = listings.accelerator_types(toolkit.cloud)
     for line in offered.warnings:
         toolkit.console.warn(line)
     home = toolkit.settings.get("zone")

@@ -13,6 +13,8 @@ from typer import Option
 from tpukit.accelerators import AcceleratorType, is_listed, meant_zone, runtime_fits, unlisted
 from tpukit.cli.parameters import pairs, seconds, words
 from tpukit.cli.toolkit import Toolkit
+from tpukit.clock import Clock
+from tpukit.console import Console
 from tpukit.errors import BadInput, Fix
 from tpukit.models import DataDisk, SliceRequest
 from tpukit.slices import lifetime, naming
@@ -107,23 +109,25 @@ def slice_requests(
     for _, zone in places:
         _check_zone(zone)
     first = places[0][0].name
-    chosen = naming.check_name(name or naming.default_name(toolkit.identity.account, first))
-    toolkit.hints.forget(chosen)  # soon several slices may have that name
+    chosen = naming.check_name(name or naming.default_name(toolkit.cloud.identity.account, first))
+    toolkit.slices.hints.forget(chosen)  # soon several slices may have that name
     nonce = secrets.token_hex(6)
-    toolkit.name_hints.saw([chosen])
+    toolkit.slices.name_hints.saw([chosen])
     return [
-        naming.labelled(_request(toolkit, chosen, accelerator, zone, flags), toolkit.owner, nonce)
+        naming.labelled(
+            _request(toolkit, chosen, accelerator, zone, flags), toolkit.cloud.owner, nonce
+        )
         for accelerator, zone in places
     ]
 
 
-def say_wanted(toolkit: Toolkit, requests: Sequence[SliceRequest]) -> None:
+def say_wanted(console: Console, requests: Sequence[SliceRequest]) -> None:
     """Print the requested slice before the first call to the cloud."""
     types = dict.fromkeys(request.accelerator_type for request in requests)
     zones = dict.fromkeys(request.zone for request in requests)
     where = requests[0].zone if len(zones) == 1 else f"one of {len(zones)} zones"
     name, project = requests[0].name, requests[0].project
-    toolkit.console.say(f"slice {name}: {' or '.join(types)} in {where} of project {project}")
+    console.say(f"slice {name}: {' or '.join(types)} in {where} of project {project}")
 
 
 def _request(
@@ -139,7 +143,7 @@ def _request(
         network=flags.network or toolkit.settings.get("network") or "default",
         subnetwork=flags.subnetwork,
         external_addresses=not flags.internal_ips,
-        labels={**check_labels(pairs(flags.labels, "--labels")), **_lifetime(toolkit, flags)},
+        labels={**check_labels(pairs(flags.labels, "--labels")), **_lifetime(toolkit.clock, flags)},
         tags=words(flags.tags),
         metadata=pairs(flags.metadata, "--metadata"),
         data_disks=tuple(data_disk(disk, accelerator.workers) for disk in flags.data_disks or ()),
@@ -147,9 +151,9 @@ def _request(
     )
 
 
-def _lifetime(toolkit: Toolkit, flags: RequestFlags) -> Mapping[str, str]:
+def _lifetime(clock: Clock, flags: RequestFlags) -> Mapping[str, str]:
     ttl = seconds(flags.ttl, "--ttl") if flags.ttl else None
-    return lifetime.labels(toolkit.clock.time(), ttl, flags.purpose)
+    return lifetime.labels(clock.time(), ttl, flags.purpose)
 
 
 def _provisioning(flags: RequestFlags) -> str:

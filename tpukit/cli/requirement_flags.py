@@ -54,8 +54,8 @@ def on_top(
 
     Raises `BadInput` if there is no recipe, or if a recipe cannot be combined with a package.
     """
+    from tpukit.files.pushes import target_path
     from tpukit.provision.requirements import read_requirements
-    from tpukit.work.pushes import target_path
 
     editable = target_path(flags.editable) if flags.editable else ""
     requirements = read_requirements(

@@ -21,10 +21,8 @@ from tpukit.paths import private_directory
 from tpukit.text import one_line, sanitize, shown_path
 
 if TYPE_CHECKING:
-    from tpukit.models import Slice
-    from tpukit.provision.worker_jobs import OnEvent, ProvisionEvent
-    from tpukit.remote.connection.worker import RemoteWorker
-    from tpukit.smoke.smoke_report import SmokeReport
+    from tpukit.provision.worker_jobs import ProvisionEvent
+    from tpukit.ssh.worker import RemoteWorker
     from tpukit.up import Progress
 
 #: Seconds of silence before a heartbeat, if the output is no terminal.
@@ -81,6 +79,8 @@ class Stages:
         self._lock = threading.RLock()
         self._over = threading.Event()
         self._watched = False
+        #: The stages that have ended: name, start and end, in seconds since the command began.
+        self.ended: list[tuple[str, float, float]] = []
 
     def __enter__(self) -> Stages:
         return self
@@ -115,7 +115,7 @@ class Stages:
                 self._fold(stage, "✓")
             else:
                 self._print(now, stage, line)
-                self._running.pop(stage)
+                self._end(stage)
 
     def note(self, line: str) -> None:
         """Write a program's line to the log; show it with `--verbose`."""
@@ -162,7 +162,7 @@ class Stages:
 
     def _fold(self, stage: str, mark: str) -> None:
         with self._lock:
-            stage_ = self._running.pop(stage)
+            stage_ = self._end(stage)
             if self._console.repaints:
                 now = self._clock.monotonic()
                 if self._log:
@@ -170,6 +170,12 @@ class Stages:
                 style = "green" if mark == "✓" else "red"
                 line = self._row(mark, stage, stage_, now, self._console.columns)
                 self._console.say(line, style=style)
+
+    def _end(self, stage: str) -> _Stage:
+        ended = self._running.pop(stage)
+        now = self._clock.monotonic()
+        self.ended.append((stage, ended.started - self._began, now - self._began))
+        return ended
 
     def _painted(self, columns: int) -> list[PaintedLine]:
         # Without our lock: rich calls this with its own lock, and a thread with our lock may be
@@ -220,20 +226,14 @@ class LogFile:
         return os.open(self.path, flags, 0o600)
 
 
-def job_progress(stages: Stages, on_smoke: Callable[[Slice, SmokeReport], None]) -> Progress:
-    """Return the callbacks that show the main job; `on_smoke` gets its smoke report."""
+def job_progress(stages: Stages) -> Progress:
+    """Return the callbacks that show the main job."""
     from tpukit.up import Progress
 
-    on_provision = provision_progress(stages)
-    return Progress(stages.say, stages.progress, stages.done, on_provision, on_smoke)
+    return Progress(stages.say, stages.progress, stages.done, ProvisionProgress(stages))
 
 
-def provision_progress(stages: Stages) -> OnEvent:
-    """Return a callback that shows the workers' provisioning as a stage."""
-    return _Workers(stages).on_event
-
-
-class _Workers:
+class ProvisionProgress:
     """Shows provisioning: the step of the slowest worker, and how many workers have passed it."""
 
     def __init__(self, stages: Stages) -> None:
@@ -241,7 +241,7 @@ class _Workers:
         self._passed: dict[RemoteWorker, list[str]] = {}
         self._now: dict[RemoteWorker, tuple[str, str]] = {}
 
-    def on_event(self, event: ProvisionEvent) -> None:
+    def __call__(self, event: ProvisionEvent) -> None:
         passed = self._passed.setdefault(event.worker, [])
         line = f"{event.worker.name}: {event.step}: {event.text}"
         told = event.kind == "finished" and not event.text.startswith("unchanged")
@@ -261,9 +261,7 @@ class _Workers:
         ordered = sorted(self._passed, key=_place)
         behind = [worker for worker in ordered if step not in self._passed[worker]]
         shown = behind[:_SHOWN_WORKERS]
-        details = [
-            f"{shown_worker.name} {': '.join(self._now[shown_worker])}" for shown_worker in shown
-        ]
+        details = [f"{worker.name} {': '.join(self._now[worker])}" for worker in shown]
         count = f"{past}/{len(self._passed)} workers"
         self._stages.progress("provision", f"{step} {count}", details)
 

@@ -14,6 +14,7 @@ import typer
 
 from tpukit.cli.global_flags import GlobalFlags
 from tpukit.cli.pages import Command, Group
+from tpukit.cli.toolkit.sightings import Sightings
 from tpukit.console import View
 from tpukit.errors import Interrupted, TerminationSignal
 
@@ -44,8 +45,9 @@ def verb(function: Callable[..., View]) -> Callable[..., None]:
         from tpukit.cli.toolkit import Toolkit
 
         context.obj.flags = context.obj.flags.merge(after)
+        context.obj.flags.check()
         context.obj.toolkit = toolkit = Toolkit(context.obj.flags)
-        with _past_typer(toolkit):
+        with _past_typer(toolkit.seen):
             with toolkit.closing:
                 result = function(toolkit, **values)
             toolkit.console.emit(result)
@@ -60,12 +62,12 @@ class ReaderGone(Exception):
 
 
 @contextmanager
-def _past_typer(toolkit: Toolkit) -> Iterator[None]:
+def _past_typer(seen: Sightings) -> Iterator[None]:
     """Replace exceptions that Typer would silently turn into exit statuses by our own."""
     try:
         yield
     except KeyboardInterrupt as signal:
-        raise toolkit.interrupted(signal) from None
+        raise seen.interrupted(signal) from None
     except BrokenPipeError as error:
         raise ReaderGone from error
 

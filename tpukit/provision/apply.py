@@ -17,11 +17,11 @@ from tpukit.provision.steps import STEPS, Plan, Run, Step, Upload, check_room, i
 from tpukit.provision.system_facts import read_facts, read_system_facts
 from tpukit.provision.taken_steps import TakenSteps
 from tpukit.provision.worker_jobs import OnEvent, WorkerJobs, attempt, is_attempt, one_at_a_time
-from tpukit.remote.command.fan_out import fan_out, values
-from tpukit.remote.connection.worker import RemoteWorker
+from tpukit.ssh.fan_out import fan_out, values
+from tpukit.ssh.worker import RemoteWorker
 
 if TYPE_CHECKING:
-    from tpukit.remote.connection.client import Connection
+    from tpukit.ssh.client import Connection
 
 #: The most seconds that provisioning may take; the deadline can be earlier.
 PROVISION_SECONDS = 1800.0

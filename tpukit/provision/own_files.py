@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from tpukit.errors import Fix, SecurityRefusal
-from tpukit.settings.files import read_text
+from tpukit.settings.config_files import read_text
 from tpukit.text import shown_path
 
 

@@ -22,7 +22,7 @@ from tpukit.provision.system_apply import SystemPlan, apply_steps, check_plan, r
 from tpukit.provision.system_facts import Ledger
 from tpukit.provision.wanted import Wanted
 from tpukit.provision.worker_jobs import OnEvent, one_at_a_time
-from tpukit.remote.connection.worker import RemoteWorker
+from tpukit.ssh.worker import RemoteWorker
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pydantic.dataclasses import dataclass
 
 from tpukit.errors import BadInput, Fix
 from tpukit.provision.packages import Package
-from tpukit.settings.files import toml_table
+from tpukit.settings.config_files import toml_table
 from tpukit.text import one_line
 
 #: Messages for a wrong key, in TOML's terms instead of Python's.

@@ -21,9 +21,6 @@ from tpukit.text import one_line
 if TYPE_CHECKING:
     from tpukit.provision.own_recipes import OwnRecipes
 
-#: The version of the installer on every worker; scripts/lock writes its hashes.
-UV_VERSION = "0.13.9"
-
 
 @dataclass(frozen=True)
 class Release:

@@ -16,10 +16,10 @@ from tpukit.errors import Fix, ProvisionFailed
 from tpukit.provision.facts import Facts, Python, Venv, minor
 from tpukit.provision.kernel_log import kernel_log_advice
 from tpukit.provision.packages import Package
-from tpukit.provision.recipes import UV_VERSION, Recipe, Release, uv_requirement
+from tpukit.provision.recipes import Recipe, Release, uv_requirement
 from tpukit.provision.requirements import VARIABLES, Requirements
-from tpukit.remote import worker_files
-from tpukit.remote.programs import program_text
+from tpukit.ssh import worker_files
+from tpukit.ssh.programs import program_text
 from tpukit.text import quote
 
 
@@ -151,8 +151,8 @@ def uv(facts: Facts, plan: Plan) -> Decision:
 
     Raises `ProvisionFailed` if no Python has pip or venv.
     """
-    if UV_VERSION in facts.uvs:
-        return Decision(f"uv {UV_VERSION}")
+    if worker_files.UV_VERSION in facts.uvs:
+        return Decision(f"uv {worker_files.UV_VERSION}")
     by = "pip"
     python = _first(facts.pythons, lambda candidate: candidate.pip)
     if python is None:
@@ -167,9 +167,11 @@ def uv(facts: Facts, plan: Plan) -> Decision:
                 note="create the slice with the default runtime version of its type",
             ),
         )
-    folder = _in_home(facts, worker_files.uv_folder(UV_VERSION))
+    folder = _in_home(facts, worker_files.UV_FOLDER)
     install = _program("install_uv.sh", python.path, by, folder, uv_requirement())
-    return Decision(f"no uv {UV_VERSION} yet; installing it with {python.path}", (Run((install,)),))
+    return Decision(
+        f"no uv {worker_files.UV_VERSION} yet; installing it with {python.path}", (Run((install,)),)
+    )
 
 
 def python(facts: Facts, plan: Plan) -> Decision:
@@ -312,7 +314,7 @@ def interpreter(facts: Facts, plan: Plan) -> str:
 
 
 def _uv(facts: Facts, *words: str) -> tuple[str, ...]:
-    program = _in_home(facts, worker_files.uv_program(UV_VERSION))
+    program = _in_home(facts, worker_files.UV_PROGRAM)
     return (program, "--no-progress", "--color=never", *words)
 
 

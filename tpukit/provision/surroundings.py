@@ -18,7 +18,7 @@ from tpukit.provision.system_steps import SHARED, SHARING, WantedStep
 from tpukit.provision.undo import require_undone, undo_all
 from tpukit.provision.wanted import Wanted
 from tpukit.provision.worker_jobs import OnEvent
-from tpukit.remote.connection.worker import RemoteWorker
+from tpukit.ssh.worker import RemoteWorker
 
 #: NFS version 4 needs only this port: nfs(5).
 _NFS_PORTS = "tcp:2049"

@@ -24,9 +24,9 @@ from tpukit.provision.system_facts import (
 from tpukit.provision.system_steps import WantedStep, entry
 from tpukit.provision.taken_steps import TakenSteps
 from tpukit.provision.worker_jobs import OnEvent, WorkerJobs, attempt
-from tpukit.remote import agent_client
-from tpukit.remote.command.fan_out import fan_out, values
-from tpukit.remote.connection.worker import RemoteWorker
+from tpukit.ssh import agent_client
+from tpukit.ssh.fan_out import fan_out, values
+from tpukit.ssh.worker import RemoteWorker
 
 
 @dataclass(frozen=True)

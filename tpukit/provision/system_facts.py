@@ -13,11 +13,11 @@ from tpukit.errors import Fix, ProvisionFailed
 from tpukit.models import Documented
 from tpukit.provision.facts import Facts
 from tpukit.provision.system_steps import WantedStep
-from tpukit.remote import agent_client
+from tpukit.ssh import agent_client
 from tpukit.text import one_line
 
 if TYPE_CHECKING:
-    from tpukit.remote.connection.client import Connection
+    from tpukit.ssh.client import Connection
 
 Line = Annotated[str, AfterValidator(one_line)]
 

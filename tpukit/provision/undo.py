@@ -16,13 +16,13 @@ from tpukit.provision.provision_report import WorkerUndoReport, failure
 from tpukit.provision.system_apply import run_job
 from tpukit.provision.system_facts import Ledger, SystemFacts, read_system_facts
 from tpukit.provision.worker_jobs import OnEvent, WorkerJobs, one_at_a_time
-from tpukit.remote import agent_client
-from tpukit.remote.command.fan_out import fan_out, values
-from tpukit.remote.connection.worker import RemoteWorker
+from tpukit.ssh import agent_client
+from tpukit.ssh.fan_out import fan_out, values
+from tpukit.ssh.worker import RemoteWorker
 from tpukit.text import one_line
 
 if TYPE_CHECKING:
-    from tpukit.remote.connection.client import Connection
+    from tpukit.ssh.client import Connection
 
 
 def undo_all(

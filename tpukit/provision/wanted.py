@@ -18,7 +18,7 @@ from tpukit.provision.own_files import OwnFiles
 from tpukit.provision.own_recipes import OwnRecipes
 from tpukit.provision.recipes import Recipe
 from tpukit.provision.system_steps import WantedStep
-from tpukit.settings.files import toml_table
+from tpukit.settings.config_files import toml_table
 from tpukit.text import one_line, shown_path
 
 _KEYS = {"description", "apply"}

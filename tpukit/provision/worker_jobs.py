@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from tpukit.clock import Deadline
 from tpukit.errors import ProvisionFailed, TpukitError, TransportFailed
-from tpukit.provision.known_failures import known_failure
-from tpukit.remote.command.worker_lock import worker_lock
-from tpukit.remote.connection.worker import RemoteWorker
-from tpukit.remote.job.detached_job import (
+from tpukit.explain.known_errors import first_known
+from tpukit.jobs.detached_job import (
     DetachedJob,
     JobLost,
     JobRequest,
     JobResult,
     LogPart,
 )
-from tpukit.remote.job.job_list import forget_job
-from tpukit.remote.worker_files import PROVISION_LOCK
+from tpukit.jobs.job_list import forget_job
+from tpukit.ssh.worker import RemoteWorker
+from tpukit.ssh.worker_files import PROVISION_LOCK
+from tpukit.ssh.worker_lock import worker_lock
 from tpukit.text import one_line, sanitize
 
 if TYPE_CHECKING:
-    from tpukit.remote.connection.client import Connection
+    from tpukit.ssh.client import Connection
 
 #: Seconds for one short action, such as reading facts or an upload.
 _BRIEFLY = 120.0
@@ -93,11 +93,17 @@ def _failures() -> Iterator[None]:
     except TpukitError as caught:
         if type(caught) is not TpukitError:
             raise
-        error = known_failure([caught.reason]) or ProvisionFailed(
+        error = _known_failure([caught.reason]) or ProvisionFailed(
             caught.what, why=caught.why, fix=caught.fix
         )
         error.reason = caught.reason
         raise error from caught
+
+
+def _known_failure(lines: Iterable[str]) -> ProvisionFailed | None:
+    """Return the error for the last lines of a log, or None if their cause is not known."""
+    known = first_known("\n".join(lines), "install")
+    return ProvisionFailed(known.phrase, fix=known.fix) if known else None
 
 
 @dataclass(frozen=True)
@@ -157,7 +163,7 @@ class WorkerJobs:
             return result
         tail = [sanitize(line) for line in result.tail[-_TAIL:]]
         unknown = ProvisionFailed(f"a command ended with status {result.status}", reason=reason)
-        error = known_failure(tail) or unknown
+        error = _known_failure(tail) or unknown
         error.details = {"log_tail": tail, "log_path": result.log_path}
         raise error
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tpukit.errors import BadInput, Fix, SecurityRefusal, TpukitError, together
 from tpukit.paths import Paths
-from tpukit.settings.files import parse_toml, project_file, read_gcloud, read_text
+from tpukit.settings.config_files import parse_toml, project_file, read_gcloud, read_text
 from tpukit.settings.table import BY_NAME, DEFINITIONS, Definition, check_path, is_loopback
 from tpukit.settings.trust import TrustedFiles
 from tpukit.text import one_line, shown_path

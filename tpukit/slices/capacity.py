@@ -15,7 +15,6 @@ from random import uniform
 from typing import TypeVar
 
 from tpukit.clock import Deadline, polls
-from tpukit.cloud.provider import SliceProvider
 from tpukit.errors import (
     BadInput,
     DeadlinePassed,
@@ -27,6 +26,7 @@ from tpukit.errors import (
     TpukitError,
     interruption,
 )
+from tpukit.google.provider import SliceProvider
 from tpukit.models import Slice, SliceRequest, SliceTarget
 from tpukit.slices import change
 from tpukit.slices.ensure import Ensured
@@ -35,6 +35,7 @@ from tpukit.slices.journal import Journal
 from tpukit.slices.last_seen import OnState, last_seen, passing
 from tpukit.slices.naming import OWNER, SEARCH, is_owner
 from tpukit.slices.refusals import LATER, NEVER, Refusal, documents, doubts, noted, nowhere
+from tpukit.text import counted
 
 #: The shortest and longest pause in seconds between two rounds; a round asks every place once.
 _PAUSE = (30.0, 120.0)
@@ -295,8 +296,16 @@ class _Rounds:
             self.said[_place(request)] = refusal
             self.on_state(f"{place}: no ({refusal.again}): {error.why or error.what}")
             if standing and not isinstance(error, SliceLost):
-                self._pause()
+                self._after_standing(request)
             return None
+
+    def _after_standing(self, request: SliceRequest) -> None:
+        """Go on with the other places of the first round; later, wait for the next round."""
+        if self.begun:
+            self._pause()
+            return
+        others = [other for other in self.search.requests if _place(other) != _place(request)]
+        self.begun, self.left = True, list(filter(self._may_ask, others))
 
     def _next(self) -> SliceRequest | None:
         """Return the next request, or None after a pause.
@@ -326,7 +335,7 @@ class _Rounds:
         seconds = min(self.search.jitter(*_PAUSE), limit.remaining())
         hopeful = sum(refusal.again == LATER for refusal in self.refusals)
         at = time.strftime("%H:%M:%S", time.gmtime(limit.clock.time() + seconds))
-        self.on_state(f"asking {hopeful} places again at {at} UTC")
+        self.on_state(f"asking {counted(hopeful, 'place')} again at {at} UTC")
         limit.clock.sleep(seconds)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 
 from tpukit.clock import Deadline
-from tpukit.cloud.provider import Doubtful, SliceProvider
 from tpukit.errors import DeadlinePassed, NotFound, TpukitError
+from tpukit.google.provider import Doubtful, SliceProvider
 from tpukit.models import LOST_STATES, Slice
 from tpukit.slices.find import gone, loss
 from tpukit.slices.journal import Journal

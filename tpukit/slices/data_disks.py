@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from tpukit.cloud.provider import DiskProvider
+from tpukit.google.provider import DiskProvider
 from tpukit.models import Slice, UnusedDisk
 
 #: The most disks to check, latest first.

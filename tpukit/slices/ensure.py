@@ -12,8 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from tpukit.clock import Deadline
-from tpukit.cloud.provider import Doubtful, SliceProvider
 from tpukit.errors import DeadlinePassed, Fix, NameTaken, SliceLost, TpukitError
+from tpukit.google.provider import Doubtful, SliceProvider
 from tpukit.models import Slice, SliceRequest
 from tpukit.slices import lifetime, naming
 from tpukit.slices.find import loss

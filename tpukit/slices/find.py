@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
-from tpukit.cloud.provider import SliceProvider
 from tpukit.errors import BadInput, Fix, NotFound, SliceLost, TpukitError
+from tpukit.google.provider import SliceProvider
 from tpukit.models import QueuedResource, Slice, SliceTarget
 from tpukit.slices import lifetime
 
@@ -21,7 +22,9 @@ SORTED: Mapping[str, Callable[[Slice], str]] = {
     "type": lambda slice_: slice_.accelerator_type,
     "state": lambda slice_: slice_.state,
     "created": lambda slice_: slice_.created,
+    "expires": lambda slice_: slice_.labels.get(lifetime.EXPIRES, "~"),  # never: behind the others
 }
+_PATTERN = re.compile(r"(?=.*[*?[])[-a-z0-9*?!\[\]]+")
 _LIST = Fix.command("tpukit", "list", note="shows the slices")
 
 
@@ -143,6 +146,11 @@ def chosen(
     return tuple(sorted(fitting, key=lambda slice_: (SORTED[by](slice_), slice_.name, slice_.zone)))
 
 
+def is_pattern(name: str) -> bool:
+    """Return True if a name is a pattern with `*`, `?` or `[…]`."""
+    return _PATTERN.fullmatch(name) is not None
+
+
 def matching(slices: Iterable[Slice], patterns: Iterable[str]) -> tuple[Slice, ...]:
     """Return the slices with names that match a pattern with `*`, `?` or `[…]`, as in a shell.
 
@@ -157,6 +165,8 @@ def matching(slices: Iterable[Slice], patterns: Iterable[str]) -> tuple[Slice, .
     return tuple(fitting)
 
 
+#: The end of the name of the default service account.
+DEFAULT_ACCOUNT = "-compute@developer.gserviceaccount.com"
 #: The ways to buy capacity that a create can repeat: each except the first has a flag of `up`.
 REMADE = ("on-demand", "spot", "preemptible", "reserved")
 
@@ -178,11 +188,15 @@ def loss(slice_: Slice) -> SliceLost:
 
 
 def _flags(slice_: Slice) -> Iterator[str]:
-    """Yield the flags of `up` that ask for such a slice again, with as long a life."""
+    """Yield the flags of `up` that ask for such a slice again, with as long a life.
+
+    Metadata is left out, because it can carry secrets.
+    """
     from tpukit.accelerators import AcceleratorType, is_listed
 
     kind, life = slice_.accelerator_type, lifetime.asked(slice_.labels)
     usual = AcceleratorType.parse(kind).runtime_version if is_listed(kind) else ""
+    account = slice_.service_account
     if slice_.provisioning != "on-demand":
         yield f"--{slice_.provisioning}"
     if not slice_.external_addresses:
@@ -193,9 +207,21 @@ def _flags(slice_: Slice) -> Iterator[str]:
         "ttl": life["ttl"] and f"{float(life['ttl'][:-2]) / 60:g}m",
         "idle": life["idle"] and f"{life['idle']}s",
         "purpose": life["purpose"],
+        "labels": ",".join(f"{key}={value}" for key, value in slice_.labels.items() if _own(key)),
+        "tags": ",".join(filter(_own, slice_.tags)),
+        "subnetwork": slice_.subnetwork.rpartition("/")[2],
+        "service-account": "" if account.endswith(DEFAULT_ACCOUNT) else account,
     }.items():
         if value not in ("", usual, "default"):
             yield from (f"--{name}", value)
+    for disk in slice_.data_disks:
+        mode = ",mode=read-only" if disk.read_only else ""
+        yield from ("--data-disk", f"{disk.source}{mode}")
+
+
+def _own(name: str) -> bool:
+    """Return True if a label or tag is not one that tpukit makes."""
+    return not name.startswith("tpukit-")
 
 
 def check_reachable(slice_: Slice) -> None:

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tpukit.clock import Deadline, polls
-from tpukit.cloud.failures import UNREADABLE
-from tpukit.cloud.provider import Doubtful, SliceProvider
 from tpukit.errors import (
     Fix,
     Interrupted,
@@ -20,6 +18,8 @@ from tpukit.errors import (
     TpukitError,
     interruption,
 )
+from tpukit.google.failures import UNREADABLE
+from tpukit.google.provider import Doubtful, SliceProvider
 from tpukit.models import Slice
 
 OnState = Callable[[str], None]

@@ -94,11 +94,11 @@ def utc_seconds(text: str) -> float:
 
 
 def span(seconds: float) -> str:
-    """Return a length of time in the largest unit that gives at least two: `5 h`."""
+    """Return a length of time, rounded in the largest unit that gives at least two: `5 h`."""
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{int(seconds // size)} {unit}"
-    return f"{int(seconds)} s"
+        if round(seconds / size) >= 2:
+            return f"{round(seconds / size)} {unit}"
+    return f"{round(seconds)} s"
 
 
 def ago(created: str, now: float) -> str:

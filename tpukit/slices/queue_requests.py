@@ -14,8 +14,6 @@ from functools import cache
 from importlib.resources import files
 
 from tpukit.clock import Deadline, polls
-from tpukit.cloud.failures import from_operation, to_error
-from tpukit.cloud.provider import SliceProvider
 from tpukit.errors import (
     DeadlinePassed,
     Fix,
@@ -25,10 +23,12 @@ from tpukit.errors import (
     TpukitError,
     interruption,
 )
+from tpukit.google.failures import from_operation, to_error
+from tpukit.google.provider import SliceProvider
 from tpukit.models import QueuedResource, QueueRequest
 from tpukit.slices import lifetime
 from tpukit.slices.ensure import unlike
-from tpukit.slices.find import in_one_zone
+from tpukit.slices.find import DEFAULT_ACCOUNT, in_one_zone
 from tpukit.slices.journal import Journal
 from tpukit.slices.last_seen import OnState, passing
 from tpukit.slices.naming import NONCE, OWNER, is_owner
@@ -36,8 +36,6 @@ from tpukit.slices.queued import delete_queued
 
 #: The first and longest pause between two reads; a request waits for minutes to days.
 _PAUSE = (2.0, 15.0)
-#: The end of the name of the default service account.
-_DEFAULT = "-compute@developer.gserviceaccount.com"
 #: States of an accepted request that has no slices yet.
 WAITING = frozenset({"ACCEPTED", "WAITING_FOR_RESOURCES"})
 _STANDING = WAITING | {"PROVISIONING", "ACTIVE"}
@@ -291,7 +289,10 @@ def _check_same(queued: QueuedResource, request: QueueRequest) -> None:
     life, wanted = lifetime.asked(queued.labels), lifetime.asked(asked.labels)
     pairs = {
         # Without an account, the API may answer with the project's default account.
-        "service account": ("" if account.endswith(_DEFAULT) else account, asked.service_account),
+        "service account": (
+            "" if account.endswith(DEFAULT_ACCOUNT) else account,
+            asked.service_account,
+        ),
         "slices": (len(queued.slices), request.count),
         "valid until": (queued.valid_seconds, request.valid_seconds),
         **{key: (life[key], wanted[key]) for key in life},

@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 
 from tpukit.clock import Deadline, polls
-from tpukit.cloud.provider import SliceProvider
 from tpukit.errors import DeadlinePassed, Fix, NotFound, TpukitError
+from tpukit.google.provider import SliceProvider
 from tpukit.models import QueuedResource, Slice
 from tpukit.slices.journal import Journal
 from tpukit.slices.last_seen import OnState, passing

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tpukit.cloud.provider import SliceProvider
 from tpukit.errors import NotFound, TpukitError
+from tpukit.google.provider import SliceProvider
 from tpukit.models import Documented, QueuedResource, QueuedResourceList, Slice
 from tpukit.slices import lifetime
 from tpukit.slices.find import look

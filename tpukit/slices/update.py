@@ -7,8 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from tpukit.clock import Deadline
-from tpukit.cloud.provider import Doubtful, SliceProvider
 from tpukit.errors import BadInput, DeadlinePassed, Fix, NotFound, TpukitError
+from tpukit.google.provider import Doubtful, SliceProvider
 from tpukit.models import DataDisk, Slice, SliceChange
 from tpukit.slices.find import check_reachable, gone
 from tpukit.slices.last_seen import LastSeen, OnState, last_seen, naming_what_exists, passing

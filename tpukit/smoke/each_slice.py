@@ -7,8 +7,8 @@ from typing import Any
 
 from tpukit.errors import decisive
 from tpukit.models import Slice
-from tpukit.remote.command.fan_out import Outcome, fan_out
 from tpukit.smoke.smoke_report import SmokeReport
+from tpukit.ssh.fan_out import Outcome, fan_out
 
 Tested = Outcome[Slice, SmokeReport]
 

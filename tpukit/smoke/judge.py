@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tpukit.accelerators import AcceleratorType
 from tpukit.errors import DeadlinePassed, SmokeFailed, TpukitError
+from tpukit.explain.known_errors import first_known
 from tpukit.provision.recipes import Recipe
-from tpukit.smoke.chip_failures import chip_failure
 from tpukit.smoke.measurements import Bench, Soak, WorkerFigures, measurements
 from tpukit.smoke.smoke_report import Measurement, SmokeReport, WorkerSmokeReport
 from tpukit.text import counted, one_line, sanitize
@@ -253,7 +253,8 @@ def _known_cause(observation: Observation, expected: Expectation) -> SmokeFailed
     if observation.error or observation.timed_out:
         return None
     output = sanitize(observation.stderr + observation.stdout)
-    return chip_failure(output, expected.accelerator.runtime_version)
+    known = first_known(output, "chips", expected.accelerator.runtime_version)
+    return SmokeFailed(known.phrase, fix=known.fix) if known else None
 
 
 def _problems(answer: Answer, observation: Observation, expected: Expectation) -> Iterable[str]:

@@ -10,12 +10,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tpukit.accelerators import AcceleratorType
 from tpukit.clock import Deadline
+from tpukit.jobs.end import Holder, device_holders, stop_runtime
 from tpukit.provision.kernel_log import kernel_log_advice
-from tpukit.remote import agent_client
-from tpukit.remote.command.end import Holder, device_holders, stop_runtime
-from tpukit.remote.command.fan_out import Outcome, fan_out
-from tpukit.remote.connection.worker import RemoteWorker
 from tpukit.smoke.smoke_report import SmokeReport, WorkerSmokeReport
+from tpukit.ssh import agent_client
+from tpukit.ssh.fan_out import Outcome, fan_out
+from tpukit.ssh.worker import RemoteWorker
 from tpukit.text import one_line
 
 #: The part of the disk that should be free, as in the probe of marin-community/marin.

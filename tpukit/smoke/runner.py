@@ -19,24 +19,24 @@ from tpukit.errors import (
     TpukitError,
     decisive,
 )
+from tpukit.jobs.end import Holder, device_holders, stop_runtime
 from tpukit.models import worker_names
 from tpukit.provision import recipe_names
 from tpukit.provision.recipes import Recipe
-from tpukit.remote import agent_client
-from tpukit.remote.command.end import Holder, device_holders, stop_runtime
-from tpukit.remote.command.fan_out import fan_out
-from tpukit.remote.command.worker_lock import worker_lock
-from tpukit.remote.connection.worker import RemoteWorker
-from tpukit.remote.programs import program_text
-from tpukit.remote.worker_files import SMOKE_LOCK, venv_python
 from tpukit.smoke.judge import Expectation, Observation, failures, judge
 from tpukit.smoke.measurements import TOO_FAST
 from tpukit.smoke.presence import look_for_chips
 from tpukit.smoke.smoke_report import SmokeReport
+from tpukit.ssh import agent_client
+from tpukit.ssh.fan_out import fan_out
+from tpukit.ssh.programs import program_text
+from tpukit.ssh.worker import RemoteWorker
+from tpukit.ssh.worker_files import SMOKE_LOCK, venv_python
+from tpukit.ssh.worker_lock import worker_lock
 from tpukit.text import quote
 
 if TYPE_CHECKING:
-    from tpukit.remote.connection.client import Connection
+    from tpukit.ssh.client import Connection
 
 #: The most seconds for the smoke test; the deadline may be earlier.
 SMOKE_SECONDS = 600.0
@@ -73,7 +73,6 @@ def ensure_computes(
     deadline: Deadline,
     on_wait: OnWait = lambda line: None,
     load: Load = QUICK,
-    on_report: Callable[[SmokeReport], None] = lambda report: None,
 ) -> SmokeReport:
     """Run the smoke test after any other client's test of the slice; raise if it fails.
 
@@ -91,14 +90,10 @@ def ensure_computes(
     check_level(recipe, load.level)
     if load.level == 0:
         report = look_for_chips(workers, accelerator, deadline=deadline.within(SMOKE_SECONDS))
-        on_report(report)
-        if not report.ok:
-            raise _failure(report)
-        return report
-    with smoke_lock(workers[0], deadline, on_wait):
-        limit = deadline.within(SMOKE_SECONDS + load.soak_seconds)
-        report = smoke(workers, accelerator, recipe, deadline=limit, load=load)
-    on_report(report)
+    else:
+        with smoke_lock(workers[0], deadline, on_wait):
+            limit = deadline.within(SMOKE_SECONDS + load.soak_seconds)
+            report = smoke(workers, accelerator, recipe, deadline=limit, load=load)
     if not report.ok:
         raise _failure(report)
     return report

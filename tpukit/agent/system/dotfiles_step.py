@@ -9,7 +9,8 @@ from tpukit.agent.system.changed_files import is_link, put_folder, put_link
 from tpukit.agent.system.commands import StepRefused, output, run, succeeds
 from tpukit.agent.system.step import WorkerStep
 
-_NO_SETTINGS = (".git", ".gitignore", ".gitmodules", ".gitattributes", ".github")
+#: Not linked: git's own files, and the folder with the keys that may log in here.
+_NOT_LINKED = (".git", ".gitignore", ".gitmodules", ".gitattributes", ".github", ".ssh")
 
 
 class DotfilesStep(WorkerStep):
@@ -60,7 +61,7 @@ class DotfilesStep(WorkerStep):
         return [
             name
             for name in sorted(os.listdir(self._folder))
-            if name.startswith(".") and name not in (*_NO_SETTINGS, tpukit)
+            if name.startswith(".") and name not in (*_NOT_LINKED, tpukit)
             if os.path.exists(f"{self._folder}/{name}")
             and not is_link(f"{self.home.path}/{name}", f"{self._folder}/{name}")
         ]

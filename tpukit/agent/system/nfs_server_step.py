@@ -51,5 +51,6 @@ def _export() -> bool:
 
 
 def export_again() -> None:
-    """Undo: make the NFS server read its table again."""
-    run(*as_root("exportfs", "-ra"))
+    """Undo: make the NFS server read its table again, if it has not been removed."""
+    if has_program("exportfs"):
+        run(*as_root("exportfs", "-ra"))

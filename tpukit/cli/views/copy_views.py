@@ -11,13 +11,13 @@ from tpukit.cli.views.outcome_views import worst
 from tpukit.console import View
 
 if TYPE_CHECKING:
-    from tpukit.remote.command.fan_out import Outcome
-    from tpukit.remote.connection.worker import RemoteWorker
+    from tpukit.ssh.fan_out import Outcome
+    from tpukit.ssh.worker import RemoteWorker
 
 
 def received(outcomes: Sequence[Outcome[RemoteWorker, list[Path]]]) -> View:
     """Show the local paths of the received files; raise the errors of `copied`."""
-    from tpukit.remote.command.fan_out import Outcome
+    from tpukit.ssh.fan_out import Outcome
 
     results = [
         Outcome(outcome.item, [str(path) for path in outcome.value or ()], outcome.error)

@@ -15,11 +15,11 @@ from tpukit.slices.lifetime import ago
 from tpukit.text import one_line
 
 if TYPE_CHECKING:
-    from tpukit.remote.command.end import EndReport
-    from tpukit.remote.command.fan_out import Outcome
-    from tpukit.remote.connection.worker import RemoteWorker
-    from tpukit.remote.job.job_list import JobState
-    from tpukit.work.runs import States
+    from tpukit.jobs.end import EndReport
+    from tpukit.jobs.job_list import JobState
+    from tpukit.jobs.runs import States
+    from tpukit.ssh.fan_out import Outcome
+    from tpukit.ssh.worker import RemoteWorker
 
 
 def jobs(states: States, run: str, now: float) -> View:
@@ -64,13 +64,22 @@ def environments(states: States) -> View:
     """Show a run's command and variables on each worker; secrets are already masked."""
     known = [(outcome.item, state) for outcome in states for state in outcome.value or ()]
     documents = [
-        {**place(worker), "command": state.command, "environment": dict(state.environment)}
+        {
+            **place(worker),
+            "command": state.command,
+            "commit": state.commit,
+            "environment": dict(state.environment),
+        }
         for worker, state in known
     ]
     rows = [
         [worker.slice, worker.index, name, value]
         for worker, state in known
-        for name, value in [*state.environment.items(), ("COMMAND", state.command)]
+        for name, value in [
+            *state.environment.items(),
+            *([("COMMIT", state.commit)] if state.commit else []),
+            ("COMMAND", state.command),
+        ]
     ]
     return View({"environments": documents}, ("SLICE", "WORKER", "NAME", "VALUE"), rows)
 
@@ -95,7 +104,7 @@ def pruned(states: States) -> View:
 
 def ended(name: str, outcomes: Sequence[Outcome[RemoteWorker, EndReport]]) -> View:
     """Show the number of ended processes on each worker; warn of failures and device holders."""
-    from tpukit.remote.command.end import stop_runtime
+    from tpukit.jobs.end import stop_runtime
 
     done = [(outcome.item, outcome.value) for outcome in outcomes if outcome.value]
     failed = [(outcome.item, outcome.error) for outcome in outcomes if outcome.error]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tpukit.cli.output import place
 from tpukit.console import View
+from tpukit.errors import Fix
 from tpukit.text import sanitize
 
 if TYPE_CHECKING:
-    from tpukit.remote.command.attached import CommandOutcome
-    from tpukit.remote.command.fan_out import Outcome
+    from tpukit.jobs.attached import CommandOutcome
+    from tpukit.ssh.fan_out import Outcome
+    from tpukit.ssh.target import Completed
+    from tpukit.ssh.worker import RemoteWorker
 
 
 #: The number of lines of a failed command's output that are shown again at the end.
@@ -23,7 +26,7 @@ def results(outcomes: Sequence[CommandOutcome], *, as_lines: bool) -> View:
 
     The status is the highest one, without workers that were stopped because another failed.
     """
-    from tpukit.remote.command.attached import CommandCancelled
+    from tpukit.jobs.attached import CommandCancelled
 
     counted = [result for result in outcomes if not isinstance(result.error, CommandCancelled)]
     failed = [
@@ -31,12 +34,31 @@ def results(outcomes: Sequence[CommandOutcome], *, as_lines: bool) -> View:
     ]
     fixes = [result.error.fix for result in failed if result.error and result.error.fix]
     alone = len(outcomes) == 1
+    ends = {result.item: _output(result.value) for result in failed if result.value}
+    causes, remedies = known_causes(ends)
     return View(
         {"results": [_result(result) for result in outcomes]},
-        warnings=[line for result in failed for line in _failure(result, alone=alone)],
-        next=tuple(dict.fromkeys(fixes)),
+        warnings=[
+            *(line for result in failed for line in _failure(result, alone=alone)),
+            *causes,
+        ],
+        next=tuple(dict.fromkeys([*fixes, *remedies])),
         status=max(map(_status, counted), default=0),
     )
+
+
+def known_causes(ends: Mapping[RemoteWorker, str]) -> tuple[list[str], list[Fix]]:
+    """Return warnings about known errors at the end of failed programs' output, and remedies."""
+    from tpukit.explain.known_errors import of_program
+
+    explained = {worker: of_program(text, worker.slice) for worker, text in ends.items()}
+    causes, remedies = [], []
+    for known in dict.fromkeys(explanation for explanation in explained.values() if explanation):
+        labels = [worker.label for worker, explanation in explained.items() if explanation == known]
+        more = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
+        causes.append(f"{labels[0]}{more}: {known.cause}")
+        remedies.append(known.fix)
+    return causes, remedies
 
 
 def ending(result: CommandOutcome) -> dict[str, Any]:
@@ -57,8 +79,13 @@ def _failure(result: CommandOutcome, alone: bool) -> list[str]:
     if alone or not result.value:
         return []
     label, done = result.item.label, result.value
-    written = sanitize(done.stderr.strip() or done.stdout.strip()).splitlines()[-_LAST_LINES:]
+    written = sanitize(_output(done)).splitlines()[-_LAST_LINES:]
     return [f"{label} exited with status {done.status}", *(f"{label}: {line}" for line in written)]
+
+
+def _output(done: Completed) -> str:
+    """Return what a command has written to stderr, or else to stdout."""
+    return (done.stderr.strip() or done.stdout.strip()).decode("utf-8", "replace")
 
 
 def _status(result: CommandOutcome) -> int:

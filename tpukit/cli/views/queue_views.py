@@ -25,7 +25,14 @@ def requests(listed: QueuedResourceList, now: float) -> View:
         "unreachable": list(listed.unreachable),
     }
     rows = [_row(request, now) for request in listed.requests]
-    return View(document, _COLUMNS, rows, [_delete(request) for request in dead], [*silent, *held])
+    return View(
+        document,
+        _COLUMNS,
+        rows,
+        [_delete(request) for request in dead],
+        [*silent, *held],
+        spare=("SLICES", "OWNER", "CREATED", "CAPACITY"),
+    )
 
 
 def one_request(

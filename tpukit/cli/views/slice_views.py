@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tpukit.console import Cell, View
@@ -12,6 +13,14 @@ from tpukit.slices import lifetime, naming
 if TYPE_CHECKING:
     from tpukit.models import DataDisk, Slice, SliceList
     from tpukit.slices.update import Updated
+    from tpukit.ssh.fan_out import Outcome
+
+COLUMNS = (
+    *("NAME", "ZONE", "TYPE", "STATE", "HEALTH", "WORKERS", "CAPACITY"),
+    *("OWNER", "CREATED", "HOURS", "LEFT", "COST", "PURPOSE"),
+)
+#: The columns that a narrow terminal does without, the first one first.
+_SPARE = ("HOURS", "OWNER", "CREATED", "PURPOSE", "CAPACITY", "WORKERS", "COST")
 
 
 def slices(listed: SliceList, now: float, rates: Mapping[str, float]) -> View:
@@ -20,13 +29,10 @@ def slices(listed: SliceList, now: float, rates: Mapping[str, float]) -> View:
         "slices": [_with_lifetime(slice_, now, rates) for slice_ in listed.slices],
         "unreachable": list(listed.unreachable),
     }
-    columns = (
-        *("NAME", "ZONE", "TYPE", "STATE", "HEALTH", "WORKERS", "CAPACITY"),
-        *("OWNER", "CREATED", "HOURS", "LEFT", "COST", "PURPOSE"),
-    )
     rows = [_slice_row(slice_, now, rates) for slice_ in listed.slices]
     silent = [f"{zone} did not answer: the list may be incomplete" for zone in listed.unreachable]
-    return View(document, columns, rows, warnings=[*silent, *unread(listed.slices)])
+    warnings = [*silent, *unread(listed.slices)]
+    return View(document, COLUMNS, rows, warnings=warnings, spare=_SPARE)
 
 
 def unread(slices: Iterable[Slice]) -> list[str]:
@@ -62,6 +68,25 @@ def several_slices(made: Sequence[tuple[Slice, Mapping[str, object]]], next: Seq
     return View({"slices": documents}, rows=rows, next=next, warnings=warnings)
 
 
+def changed(outcomes: Sequence[Outcome[Slice, Slice]]) -> View:
+    """Show the slices that one command has changed; raise the error if there is only one."""
+    from tpukit.cli.views.outcome_views import worst
+    from tpukit.ssh.fan_out import values
+
+    if len(outcomes) == 1:
+        return one_slice(*values(outcomes))
+    view = several_slices([(outcome.value, {}) for outcome in outcomes if outcome.value], ())
+    failed = [(outcome.item, outcome.error) for outcome in outcomes if outcome.error]
+    errors = [{"name": slice_.name, "error": error.document()} for slice_, error in failed]
+    warnings = [f"slice {slice_.name}: {error.summary()}" for slice_, error in failed]
+    return replace(
+        view,
+        document={**view.document, "failed": errors},
+        warnings=[*view.warnings, *warnings],
+        status=worst(outcomes),
+    )
+
+
 def updated(done: Updated, warnings: Sequence[str]) -> View:
     """Show the name of an updated slice as a row; the document has the changes."""
     document = {
@@ -73,8 +98,11 @@ def updated(done: Updated, warnings: Sequence[str]) -> View:
 
 
 def described(slice_: Slice, now: float, rates: Mapping[str, float]) -> View:
-    """Show all fields of one slice, one in a row; `now` is in seconds since the epoch."""
-    lives = lifetime.lifetime(slice_, now, rates)
+    """Show the fields of one slice, one in a row; `now` is in seconds since the epoch.
+
+    tpukit's own labels are shown as owner, expires and purpose.
+    """
+    created, lives = slice_.created[:19], lifetime.lifetime(slice_, now, rates)
     workers = {
         f"worker {worker.index}": ", ".join(
             f"{kind} {address}"
@@ -103,8 +131,13 @@ def described(slice_: Slice, now: float, rates: Mapping[str, float]) -> View:
         "data disks": ", ".join(map(_disk, slice_.data_disks)),
         "queued resource": slice_.queued_resource,
         "tags": ", ".join(slice_.tags),
-        "labels": ", ".join(f"{key}={value}" for key, value in sorted(slice_.labels.items())),
-        "created": slice_.created,
+        "owner": naming.owner(slice_),
+        "labels": ", ".join(
+            f"{key}={value}"
+            for key, value in sorted(slice_.labels.items())
+            if not key.startswith("tpukit-")
+        ),
+        "created": f"{created}Z ({lifetime.ago(created, now)})" if created else "",
         "hours": _figure(lives.hours),
         "expires": f"{lives.expires} ({_left(lives)})" if lives.expires else lives.unreadable,
         "cost": _figure(lives.cost),
@@ -112,7 +145,19 @@ def described(slice_: Slice, now: float, rates: Mapping[str, float]) -> View:
         **workers,
     }
     document = {"slice": _with_lifetime(slice_, now, rates)}
-    return View(document, ("FIELD", "VALUE"), list(fields.items()), warnings=unread([slice_]))
+    rows = [[name, value] for name, value in fields.items() if value]
+    warnings = [*unread([slice_]), *unhealthy(slice_)]
+    return View(document, ("FIELD", "VALUE"), rows, warnings=warnings, next=_next(slice_))
+
+
+def _next(slice_: Slice) -> list[Fix]:
+    """Return the commands that are likely to come next for a slice in its state."""
+    place = (slice_.name, "--zone", slice_.zone)
+    if slice_.lost:
+        return [Fix.command("tpukit", "delete", *place, note="it does not come back")]
+    if slice_.ready:
+        return [Fix.command("tpukit", "ssh", *place), Fix.command("tpukit", "doctor", *place)]
+    return [Fix.command("tpukit", "start", *place)] if slice_.state == "STOPPED" else []
 
 
 def extended(slices: Sequence[Slice], now: float) -> View:
@@ -126,24 +171,35 @@ def extended(slices: Sequence[Slice], now: float) -> View:
 
 
 def unguarded(slices: Iterable[Slice]) -> list[str]:
-    """Return a warning for each slice with an end, because no label says if it has a guard."""
+    """Return a warning about the slices with an end, because no label says if they have a guard."""
+    names = [slice_.name for slice_ in slices if lifetime.EXPIRES in slice_.labels]
+    if not names:
+        return []
+    several = len(names) > 1
+    end = "end by themselves" if several else "ends by itself"
     return [
-        f"slice {slice_.name} ends by itself only under a guard, which tpukit up puts on it; "
-        "tpukit reap ends it otherwise"
-        for slice_ in slices
-        if lifetime.EXPIRES in slice_.labels
+        f"{'slices' if several else 'slice'} {', '.join(names)} {end} only under a guard, which "
+        f"tpukit up puts on {'them' if several else 'it'}; tpukit reap deletes expired slices"
     ]
 
 
 def _slice_row(slice_: Slice, now: float, rates: Mapping[str, float]) -> list[object]:
-    cells = (slice_.name, slice_.zone, slice_.accelerator_type, slice_.state, slice_.health)
+    health = _unless("HEALTHY", slice_.health)
+    cells = (slice_.name, slice_.zone, slice_.accelerator_type, slice_.state, health)
+    workers = _unless("1", str(len(slice_.workers)))
+    capacity = _unless("on-demand", slice_.provisioning)
     owner, created = naming.owner(slice_), slice_.created[:19]
     age = Cell(created, lifetime.ago(created, now))
     lives = lifetime.lifetime(slice_, now, rates)
     seconds = "" if lives.seconds_left is None else f"{lives.seconds_left:.0f}"
     left = Cell(lives.unreadable or seconds, _left(lives))
     used = (_figure(lives.hours), left, _figure(lives.cost), lives.purpose)
-    return [*cells, len(slice_.workers), slice_.provisioning, owner, age, *used]
+    return [*cells, workers, capacity, owner, age, *used]
+
+
+def _unless(usual: str, text: str) -> Cell:
+    """Return a cell that is empty on a terminal if its text is the usual one."""
+    return Cell(text, "" if text == usual else text)
 
 
 def _with_lifetime(slice_: Slice, now: float, rates: Mapping[str, float]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from tpukit.console import Cell, View
 
 if TYPE_CHECKING:
     from tpukit.accelerators import AcceleratorType, Generation
-    from tpukit.cli.offers import Offers
+    from tpukit.cli.listings import Offers
 
 
 def types(accelerators: Sequence[AcceleratorType]) -> View:
@@ -83,7 +83,7 @@ def live_types(offers: Offers, prefix: str) -> View:
 
 def zones(shown: Mapping[str, frozenset[str]], offers: Offers) -> View:
     """Show zones with their accelerator types, one in a row."""
-    from tpukit.cli.offers import table_types
+    from tpukit.cli.listings import table_types
 
     documents, rows = [], []
     for zone, names in shown.items():

@@ -13,16 +13,19 @@ from tpukit.errors import Fix
 from tpukit.slices.refusals import removals
 
 if TYPE_CHECKING:
+    from tpukit.jobs.guard import GuardReport
     from tpukit.up import UpReport
-    from tpukit.work.guard import GuardReport
 
 
 def up(report: UpReport, bills: bool) -> View:
     """Show the smoke test of the slice, one worker in a row."""
     name, until = report.slice.name, f"until then it {'bills' if bills else 'stays'}"
     shell = Fix.command("tpukit", "ssh", name, "--with", report.provision.recipe)
+    program = "pushes this folder, and runs the program there on every worker"
+    train = Fix.command("tpukit", "train", name, "--", "python", "train.py", note=program)
     delete = Fix.command("tpukit", "delete", name, note=until)
-    shown = replace(smoke(report.smoke), next=(shell, delete, *removals(name, report.refusals)))
+    after = (shell, train, delete, *removals(name, report.refusals))
+    shown = replace(smoke(report.smoke), next=after)
     project = report.slice.network_project or report.slice.project
     shown = with_exposing(shown, report.exposing, project)
     warnings = (*shown.warnings, *unhealthy(report.slice), *_unguarded(report.guard))

@@ -10,7 +10,7 @@ from tpukit.console import View
 from tpukit.errors import Fix
 
 if TYPE_CHECKING:
-    from tpukit.recovery.watch_file import Watch
+    from tpukit.watch.saved_watches import Watch
 
 
 def watches(listed: Sequence[tuple[Watch, int | None]], *, with_history: bool) -> View:
@@ -36,4 +36,5 @@ def watches(listed: Sequence[tuple[Watch, int | None]], *, with_history: bool) -
         ]
         for watch in documents
     ]
-    return View({"watches": documents}, columns, rows, next=again)
+    spare = ("RECOVERIES", "STATUS", "RUN", "ZONE")
+    return View({"watches": documents}, columns, rows, next=again, spare=spare)

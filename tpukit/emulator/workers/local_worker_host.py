@@ -32,7 +32,7 @@ from tpukit.emulator.workers.engines.engine import (
 from tpukit.emulator.workers.guest_attributes import read_attributes
 from tpukit.emulator.workers.metadata_server import start_metadata_server
 from tpukit.emulator.workers.slice_facts import SliceFacts
-from tpukit.emulator.workers.ssh.ssh_server import SshServer
+from tpukit.emulator.workers.sshd.ssh_server import SshServer
 from tpukit.emulator.workers.startup_script import KEY, run_startup_script
 from tpukit.emulator.workers.worker_folders import all_folders, folders, remove, remove_shares
 from tpukit.emulator.workers.worker_host import WorkerOracle, WorkerRecord

@@ -1,0 +1,49 @@
+"""`tpukit explain`: words, stdin, and texts of which nothing is known."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from cli.conftest import Run
+
+STOCKOUT = 'There is no more capacity in the zone "us-central2-b"'
+
+
+def piped(monkeypatch: pytest.MonkeyPatch, text: bytes) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+
+
+def test_words_are_explained_with_cause_and_fix(run: Run) -> None:
+    told = run("explain", *STOCKOUT.split(), "--json").document["explanations"]
+    assert [known["id"] for known in told] == ["stockout"]
+    assert told[0]["retry"] == "other-zone"
+    assert "not your quota" in told[0]["cause"]
+    assert run("explain", "stockout").out.startswith("stockout\tGoogle has no free slice")
+    assert "does not come back" in run("explain", "preempted").out
+
+
+def test_a_log_from_a_pipe_is_explained(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    piped(
+        monkeypatch,
+        b"step 1\n" * 20_000 + b"\xffTPU_LIBRARY_PATH is set to a non-existent path: /x\n",
+    )
+    assert run("explain").out.startswith("tpu-library-path\t")
+
+
+def test_an_unknown_text_is_an_error_and_no_text_a_wrong_use(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "nothing is known" in run("explain", "all is well").says(1).err
+    piped(monkeypatch, b"")
+    assert "nothing is known" in run("explain").says(1).err
+    monkeypatch.setattr(sys, "stdin", None)
+    assert "no text to explain" in run("explain").says(2).err
+
+
+def test_escape_codes_of_the_text_do_not_reach_the_terminal(run: Run) -> None:
+    told = run("explain", "\x1b[31mReservation not found\x1b[0m")
+    assert told.status == 0
+    assert "\x1b" not in told.out + told.err

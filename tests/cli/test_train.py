@@ -1,0 +1,273 @@
+"""`tpukit train`, `run --push` and `push --watch` against the real emulator."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.openssh_server import eventually
+
+from cli.conftest import Local
+from tpukit.cli.verbs.run import is_python
+
+pytestmark = pytest.mark.process
+
+#: A stand-in for a provisioned environment: a virtual environment in its place.
+MAKE = "python3 -m venv --without-pip .tpukit/venvs/{}"
+
+
+@pytest.fixture(scope="module")
+def pair(local: Local) -> Iterator[str]:
+    """A slice of two workers whose rule admits us, with one environment."""
+    name = "pair"
+    assert local.run("create", "v4-16", name).status == 0
+    assert local.run("firewall", "apply", name).status == 0
+    assert local.run("run", name, "--", MAKE.format("jax")).status == 0
+    yield name
+    assert local.run("delete", name, "--yes").status == 0
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Path:
+    """A repository with one commit: a program that writes a result, different on each worker."""
+    folder = tmp_path / "app"
+    folder.mkdir()
+    (folder / "train.py").write_text(
+        "import os, sys\n"
+        "worker = os.environ['TPUKIT_WORKER']\n"
+        "print(worker, sys.prefix.split('/')[-1], os.path.basename(os.getcwd()), *sys.argv[1:])\n"
+        "with open('result.txt', 'w') as file: file.write(' '.join([worker, *sys.argv[1:]]))\n"
+        "sys.exit(3 if 'fail' in sys.argv and worker == '1' else 0)\n"
+    )
+    author = ("-c", "user.name=Ada", "-c", "user.email=ada@example.com")
+    for words in (("init", "--quiet"), ("add", "."), (*author, "commit", "-qm", "First")):
+        subprocess.run(["git", *words], cwd=folder, check=True)
+    return folder
+
+
+def commits(local: Local, slice_: str, run: str) -> set[str]:
+    return {job["commit"] for job in local.run("jobs", slice_, run, "--json").document["jobs"]}
+
+
+def test_it_pushes_runs_in_the_environment_follows_and_fetches(
+    local: Local, pair: str, app: Path
+) -> None:
+    words = ("train", pair, "--run-id", "one", "--fetch", "result.txt", "--", "python", "train.py")
+    done = local.run(*words, "first", cwd=app)
+    assert done.status == 0, done.err
+    assert sorted(done.out.splitlines()) == [
+        "[0] 0 jax app first",
+        "[1] 1 jax app first",
+        "result.txt",
+    ]
+    assert "python: of the environment jax (/usr/bin/python3: the system's)\n" in done.err
+    assert (app / "result.txt").read_text() == "0 first"
+    head = ("git", "rev-parse", "--short=12", "HEAD")
+    commit = subprocess.check_output(head, cwd=app, text=True).strip()
+    assert commits(local, pair, "one") == {commit}
+
+
+def test_a_fetched_result_stands_in_no_later_way(local: Local, pair: str, app: Path) -> None:
+    """Worker 1 has another result than the fetched one: a push of it would be refused there."""
+    words = ("train", pair, "--fetch", "result.txt", "--", "python", "train.py")
+    assert local.run(*words, "second", cwd=app).status == 0
+    (app / "notes.txt").touch()
+    again = local.run(*words, "third", cwd=app)
+    assert again.status == 0, again.err
+    assert "2 files; 2 of 2 workers changed" in again.err
+    assert (app / "result.txt").read_text() == "0 third"
+
+
+def test_its_status_is_the_highest_of_all_workers_and_results_come_all_the_same(
+    local: Local, pair: str, app: Path
+) -> None:
+    (app / "new.py").touch()
+    words = ("train", pair, "--run-id", "bad", "--fetch", "result.txt", "--", "python", "train.py")
+    done = local.run(*words, "fail", cwd=app)
+    assert done.status == 3
+    assert f"warning: {pair} worker 1 exited with status 3\n" in done.err
+    assert (app / "result.txt").read_text() == "0 fail"
+    (commit,) = commits(local, pair, "bad")
+    assert commit.endswith("+changes")
+
+
+def test_a_folder_is_fetched_and_what_the_workers_wrote_there_stays(
+    local: Local, pair: str, app: Path
+) -> None:
+    """An earlier push may have sent it: with --fetch, a push neither sends nor deletes it."""
+    (app / "out").mkdir()
+    (app / "out" / "step").write_text("100\n")
+    assert local.run("train", pair, "--", "true", cwd=app).status == 0
+    assert local.run("run", pair, "--", "echo 200 > app/out/step").status == 0
+    for _ in range(2):
+        done = local.run("train", pair, "--fetch", "out", "--", "cat out/step", cwd=app)
+        assert (done.status, done.out.count("200")) == (0, 2), done.err
+    assert (app / "out" / "step").read_text() == "200\n"
+    (app / "out" / "step").unlink()
+    (app / "out").rmdir()
+    (app / ".tpukit-1a2b.part").write_text("half")
+    again = local.run("train", pair, "--fetch", "out", "--", "ls -A", cwd=app)
+    assert again.status == 0, again.err
+    assert ".part" not in again.out
+    assert (app / "out" / "step").read_text() == "200\n"
+
+
+def test_a_result_that_is_missing_hides_no_failure(local: Local, pair: str, app: Path) -> None:
+    words = ("train", pair, "--push", str(app), "--fetch", "none.txt", "--")
+    failed = local.run(*words, "exit 4")
+    assert failed.status == 4
+    assert f"warning: {pair} worker 0 exited with status 4\n" in failed.err
+    assert "warning: there is no ./app/none.txt on the worker" in failed.err
+    assert "there is no ./app/none.txt" in local.run(*words, "true").says(3).err
+
+
+def test_ctrl_c_leaves_its_run_running(local: Local, pair: str, app: Path) -> None:
+    line = ("train", pair, "--push", str(app), "--run-id", "long", "--", "echo here; sleep 300")
+    process = local.start(*line)
+    assert process.stdout
+    assert process.stderr
+    assert process.stdout.readline().endswith("here\n")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    told = process.stderr.read()
+    assert f"run long goes on\nnext: tpukit --local kill {pair} long\nnote: ends it\n" in told
+    assert "error:" not in told
+    states = local.run("jobs", pair, "long", "--json").document["jobs"]
+    assert [job["state"] for job in states] == ["running", "running"]
+    assert local.run("kill", pair, "long").status == 0
+
+
+def test_run_with_push_starts_in_the_pushed_folder(local: Local, pair: str, app: Path) -> None:
+    words = ("run", pair, "--push", str(app), "--to", "code/app", "--worker", "1")
+    done = local.run(*words, "--", "python3", "train.py")
+    assert done.out.split() == ["1", "jax", "app"]
+    elsewhere = local.run(*words, "--workdir", "/", "--", "pwd")
+    assert elsewhere.out == "/\n"
+    started = local.run(*words, "--detach", "--run-id", "pushed", "--", "pwd")
+    assert started.status == 0
+    assert local.run("attach", pair, "pushed").out.endswith("/code/app\n")
+    assert all(commits(local, pair, "pushed"))
+
+
+def test_a_run_of_another_program_has_no_environment_and_no_commit(local: Local, pair: str) -> None:
+    done = local.run("run", pair, "--detach", "--run-id", "plain", "--", 'echo "<$VIRTUAL_ENV>"')
+    assert done.status == 0
+    assert "environment" not in done.err
+    assert local.run("attach", pair, "plain", "--worker", "0").out == "<>\n"
+    assert commits(local, pair, "plain") == {""}
+
+
+def test_of_two_environments_none_is_chosen(local: Local, pair: str, app: Path) -> None:
+    make, remove = MAKE.format("flax"), "rm -r .tpukit/venvs/flax"
+    assert local.run("run", pair, "--", make).status == 0
+    words = ("run", pair, "--push", str(app), "--worker", "0", "--", "python3", "train.py")
+    done = local.run(*words)
+    assert local.run("run", pair, "--", remove).status == 0
+    assert done.out.split()[1] not in ("jax", "flax")
+    assert "environment" not in done.err
+
+
+BUSY = "RuntimeError: The TPU is already in use by process with pid 4711."
+
+
+def test_a_known_error_of_a_program_is_explained(local: Local, pair: str) -> None:
+    """Attached or detached, once for all workers; with the name of the slice in the remedy."""
+    line = f"echo '{BUSY}' >&2; exit 1"
+    cause = f"warning: {pair} worker 0 and 1 more: Another process holds the chips"
+    remedy = f"next: tpukit smoke {pair} --level 0 shows it; end it with tpukit kill {pair}"
+    attached = local.run("run", pair, "--", line)
+    assert local.run("run", pair, "--detach", "--run-id", "busy", "--", line).status == 0
+    for done in (attached, local.run("attach", pair, "busy")):
+        assert done.status == 1
+        assert done.err.count(cause) == 1
+        assert remedy in done.err
+    fine = local.run("run", pair, "--", f"echo '{BUSY}' >&2")
+    assert "Another process" not in fine.err
+    unknown = local.run("run", pair, "--", "echo nothing special >&2; exit 1")
+    assert "next:" not in unknown.err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("train", "demo"), "there is no command to run"),
+        (("train", "demo", "--fetch", "..", "--", "x"), "--fetch cannot copy .."),
+        (("train", "demo", "--fetch", ".", "--", "x"), "--fetch cannot copy ."),
+        (("train", "a-*", "--fetch", "out", "--", "x"), "--fetch needs one slice"),
+        (("train", "demo", "--push", "nowhere", "--", "x"), "nowhere is not a folder"),
+        (("run", "demo", "--to", "app", "--", "x"), "--to needs --push"),
+        (("run", "demo", "--push", "nowhere", "--", "x"), "nowhere is not a folder"),
+    ],
+)
+def test_a_wrong_line_is_refused_before_anything_is_asked(
+    local: Local, words: tuple[str, ...], told: str
+) -> None:
+    assert told in local.run(*words).says(2).err
+
+
+def test_a_log_cannot_be_one_document(local: Local) -> None:
+    done = local.run("train", "demo", "--json", "--", "x")
+    assert done.status == 2
+    assert done.document["error"]["message"] == "--json cannot show a log"
+    assert done.document["error"]["fix_arguments"][1:4] == ["--local", "run", "demo"]
+
+
+def test_a_push_that_watches_sends_each_change(local: Local, pair: str, app: Path) -> None:
+    process = local.start("push", pair, str(app), "--watch", "--worker", "0")
+    assert process.stderr
+    lines = iter(process.stderr.readline, "")
+    assert next(line for line in lines if "workers changed" in line)
+    (app / "train.py").write_text("print('changed')\n")
+    assert "1 of 1 workers changed" in next(line for line in lines if "workers changed" in line)
+    there = local.run("run", pair, "--worker", "0", "--", "cat app/train.py")
+    assert there.out == "print('changed')\n"
+    (app / "train.py").unlink()
+    (app / "other.py").touch()
+    eventually(
+        lambda: "other.py" in local.run("run", pair, "--worker", "0", "--", "ls app").out, 60
+    )
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    assert "error:" not in process.stderr.read()
+
+
+def test_a_push_that_watches_ends_with_its_folder(local: Local, pair: str, app: Path) -> None:
+    process = local.start("push", pair, str(app), "--watch")
+    assert process.stderr
+    assert next(line for line in iter(process.stderr.readline, "") if "workers changed" in line)
+    app.rename(app.with_name("elsewhere"))
+    assert process.wait(60) == 2
+    assert f"error: {app} is not a folder\n" in process.stderr.read()
+
+
+def test_a_push_that_watches_ends_where_a_worker_refuses(
+    local: Local, pair: str, app: Path
+) -> None:
+    process = local.start("push", pair, str(app), "--watch")
+    assert process.stderr
+    assert next(line for line in iter(process.stderr.readline, "") if "workers changed" in line)
+    own = local.run("run", pair, "--worker", "1", "--", "echo mine > app/notes.txt")
+    assert own.status == 0
+    (app / "notes.txt").write_text("yours\n")
+    assert process.wait(60) == 1
+    assert f"warning: {pair} worker 1: the push would replace 1 file" in process.stderr.read()
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("python train.py", True),
+        ("  python3 -m app", True),
+        ("RATE=0.1 SEED=2 python train.py", True),
+        ("/usr/bin/python3 train.py", False),
+        ("cd app && python train.py", False),
+        ("pythonic", False),
+        ("A=1", False),
+        ("", False),
+    ],
+)
+def test_only_a_bare_name_is_python_s(line: str, expected: bool) -> None:
+    assert is_python(line) is expected

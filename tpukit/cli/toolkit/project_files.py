@@ -1,0 +1,43 @@
+"""The recipes and profiles of the user, and of the project in whose folder the command runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from tpukit.paths import Paths
+from tpukit.provision.own_recipes import OwnRecipes
+from tpukit.provision.wanted import Profiles
+from tpukit.settings.config_files import project_root
+from tpukit.settings.trust import TrustedFiles
+
+#: The folders with a project's recipes and profiles, beside its tpukit.toml.
+PROJECT_RECIPES = "tpukit-recipes"
+PROJECT_PROFILES = "tpukit-profiles"
+
+
+@dataclass(eq=False)
+class ProjectFiles:
+    """Reads the recipes and profiles; those of the project only if the user trusts them."""
+
+    paths: Paths
+    folder: Path
+    home: Path | None
+
+    @cached_property
+    def recipes(self) -> OwnRecipes:
+        """The user's recipes, and those of the project."""
+        trusted = TrustedFiles(self.paths.trusted)
+        return OwnRecipes(self.paths.recipes, self._root / PROJECT_RECIPES, trusted.holds)
+
+    @cached_property
+    def profiles(self) -> Profiles:
+        """The profiles of the project, before those of the user."""
+        recipes = self.recipes
+        project = self._root / PROJECT_PROFILES
+        return Profiles(self.paths.profiles, project, recipes.trusts, recipes)
+
+    @cached_property
+    def _root(self) -> Path:
+        return project_root(self.folder, self.home).resolve()

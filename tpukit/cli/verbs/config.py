@@ -1,0 +1,176 @@
+"""`tpukit config`: the settings with their origins, their changes, and trusted project files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer import Argument, Option
+
+from tpukit.cli.toolkit import Toolkit
+from tpukit.cli.toolkit.project_files import PROJECT_PROFILES, PROJECT_RECIPES
+from tpukit.cli.verb import group
+from tpukit.console import Console, View
+from tpukit.errors import BadInput, Fix, TpukitError
+from tpukit.settings import user_file
+from tpukit.settings.config_files import PROJECT_FILE, project_file, read_text
+from tpukit.settings.resolution import in_project_file
+from tpukit.settings.table import BY_NAME
+from tpukit.settings.trust import TrustedFiles
+from tpukit.text import shown_path
+
+Place = Annotated[
+    str, Argument(metavar="PATH", help=f"A {PROJECT_FILE}, or its folder; default: this folder's.")
+]
+SettingName = Annotated[str, Argument(metavar="SETTING", help="Name of a setting.")]
+SettingValue = Annotated[str, Argument(metavar="VALUE", help="Its new value.")]
+Remove = Annotated[bool, Option("--remove", help="Stop trusting the file.")]
+
+
+def application() -> typer.Typer:
+    return group(
+        "Show and change settings, and trust project files.",
+        *(explain, get_value, set_value, unset_value, path_of_file, trust),
+    )
+
+
+def explain(toolkit: Toolkit) -> View:
+    """Show every setting with its value and its origin.
+
+    `identity` is the account that makes the calls. This command makes no calls, so it cannot show
+    the account of new credentials that do not name it.
+
+    Examples:
+      tpukit config explain
+      tpukit --local config explain --json
+    """
+    settings = toolkit.settings.explain()
+    account, origin = _identity(toolkit)
+    document = {
+        setting.name: {"value": setting.value, "origin": setting.origin} for setting in settings
+    }
+    rows = [["identity", account, origin]]
+    rows += [[setting.name, setting.value, setting.origin] for setting in settings]
+    identity = {"account": account, "origin": origin}
+    return View({"identity": identity, "settings": document}, ("SETTING", "VALUE", "ORIGIN"), rows)
+
+
+def get_value(toolkit: Toolkit, name: SettingName) -> View:
+    """Print the value of a setting.
+
+    Examples:
+      tpukit config get zone
+    """
+    value, setting = toolkit.settings.get(user_file.known(name)), toolkit.settings.values[name]
+    document = {"setting": {"name": name, "value": value, "origin": setting.origin}}
+    return View(document, rows=[[value]] if value else [], status=int(not value))
+
+
+def set_value(toolkit: Toolkit, name: SettingName, value: SettingValue) -> View:
+    """Set a value in your own config.toml.
+
+    Environment variables, a trusted project file and flags still come before it.
+
+    Examples:
+      tpukit config set zone us-central2-b
+    """
+    path = toolkit.paths.config_file
+    user_file.set_value(path, name, value)
+    toolkit.console.say(f"{name} is set in {shown_path(path)}")
+    return View({"path": str(path), "setting": name, "value": value})
+
+
+def unset_value(toolkit: Toolkit, name: SettingName) -> View:
+    """Remove a value from your own config.toml.
+
+    Examples:
+      tpukit config unset zone
+    """
+    path = toolkit.paths.config_file
+    removed = user_file.unset_value(path, name)
+    toolkit.console.say(f"{name} {'is' if removed else 'was'} not set in {shown_path(path)}")
+    return View({"path": str(path), "setting": name, "removed": removed})
+
+
+def path_of_file(toolkit: Toolkit) -> View:
+    """Print the path of your own config.toml.
+
+    Examples:
+      tpukit config path
+    """
+    path = str(toolkit.paths.config_file)
+    return View({"path": path}, rows=[[path]])
+
+
+def _identity(toolkit: Toolkit) -> tuple[str, str]:
+    """Return the account, or "" if it is unknown, and the source of its credentials."""
+    try:
+        credentials = toolkit.cloud.identity.credentials
+    except TpukitError as error:
+        return "", error.what
+    if credentials is None:
+        return "", f"disabled, {toolkit.settings.values['disable_credentials'].origin}"
+    account = toolkit.cloud.identity.tokens.account
+    return account, credentials.description + ("" if account else ", of an unknown account")
+
+
+def trust(toolkit: Toolkit, path: Place = "", remove: Remove = False) -> View:
+    """Trust a project's tpukit.toml, so that all its settings count.
+
+    An untrusted file sets only the zone. Trust ends when the file changes. A project file never
+    sets credentials or endpoints. The project's recipes (tpukit-recipes) and profiles
+    (tpukit-profiles) need trust too.
+
+    Examples:
+      tpukit config trust
+      tpukit config trust tpukit.toml --remove
+    """
+    file = _project_file(path)
+    trusted = TrustedFiles(toolkit.paths.trusted)
+    if remove:
+        removed = trusted.remove(file)
+        return View({"path": str(file), "removed": removed}, rows=[[str(file)]] * removed)
+    text = read_text(file)
+    if text is None:
+        raise BadInput(f"there is no file {file}", fix=Fix(note="give the path of the tpukit.toml"))
+    if file.parent.name == PROJECT_RECIPES:
+        return _trust_recipe(toolkit.console, trusted, file, text)
+    if file.parent.name == PROJECT_PROFILES:
+        return _trust_profile(toolkit.console, trusted, file, text)
+    given = in_project_file(file, text)
+    trusted.add(file, text)
+    toolkit.console.say(f"{file} is trusted until it changes")
+    allowed = {name: setting.value for name, setting in given.items() if not BY_NAME[name].harmless}
+    rows = [[name, value] for name, value in allowed.items()]
+    return View({"path": str(file), "settings": allowed}, ("SETTING", "VALUE"), rows)
+
+
+def _trust_recipe(console: Console, trusted: TrustedFiles, path: Path, text: str) -> View:
+    from tpukit.provision.own_recipes import parse_own_recipe
+
+    recipe = parse_own_recipe(path, text)
+    trusted.add(path, text)
+    console.say(f"{path} is trusted until it changes")
+    document = {"path": str(path), "recipe": recipe.name}
+    return View(document, ("RECIPE", "DESCRIPTION"), [[recipe.name, recipe.description]])
+
+
+def _trust_profile(console: Console, trusted: TrustedFiles, path: Path, text: str) -> View:
+    from tpukit.provision.wanted import parse_profile
+
+    words = parse_profile(path, text)
+    trusted.add(path, text)
+    console.say(f"{path} is trusted until it changes")
+    return View({"path": str(path), "profile": path.stem, "apply": list(words)}, rows=[words])
+
+
+def _project_file(path: str) -> Path:
+    if path:
+        given = Path(path).expanduser()
+        file = given / PROJECT_FILE if given.is_dir() else given
+        return file.parent.resolve() / file.name  # the same spelling as from `project_file`
+    nearest = project_file(Path.cwd(), Path.home())
+    if nearest is None:
+        raise BadInput(f"there is no {PROJECT_FILE} here", fix=Fix(note="give its path"))
+    return nearest

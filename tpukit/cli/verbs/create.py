@@ -1,0 +1,151 @@
+"""`tpukit create`: create a slice if it does not exist, and wait until it is READY."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Option
+
+from tpukit.accelerators import AcceleratorType, is_listed
+from tpukit.cli import parameters as flag
+from tpukit.cli.dry_run import DryRun
+from tpukit.cli.places import ONE_PLACE, CapacityFlags, planned_search, search
+from tpukit.cli.request import DEFAULTS, RequestFlags, wanted
+from tpukit.cli.toolkit import Toolkit
+from tpukit.cli.views import slice_views
+from tpukit.console import View
+from tpukit.errors import Fix, TpukitError
+from tpukit.models import Slice
+from tpukit.slices import naming
+from tpukit.slices.quota_names import needs
+from tpukit.slices.refusals import Refusal, documents, removals
+
+if TYPE_CHECKING:
+    from tpukit.access.context import Context
+    from tpukit.cli.toolkit.cloud import Cloud
+    from tpukit.clock import Deadline
+    from tpukit.slices.capacity import Search
+
+#: A slice, True if this command made it, and the refusals before it.
+Made = tuple[Slice, bool, Sequence[Refusal]]
+
+Unlisted = Annotated[
+    bool,
+    Option("--allow-unlisted-type", help="Allow a type that `tpukit types` does not list: tpu7x-8"),
+]
+
+Count = Annotated[
+    int,
+    Option(metavar="N", help="Create N slices, one after the other: NAME-0, NAME-1, …", min=1),
+]
+
+
+def create(
+    toolkit: Toolkit,
+    accelerator_type: flag.AcceleratorTypeName,
+    name: flag.OptionalName = "",
+    source_ranges: flag.SourceRanges = None,
+    no_firewall: flag.NoFirewall = False,
+    allow_unlisted_type: Unlisted = False,
+    timeout: flag.Timeout = "30m",
+    count: Count = 1,
+    dry_run: DryRun = False,
+    capacity: CapacityFlags = ONE_PLACE,
+    options: RequestFlags = DEFAULTS,
+    proxy: flag.ProxyFlags = flag.DIRECT,
+) -> View:
+    """Create a slice and wait until it is READY and lets you in.
+
+    If you run it again, it finds the same slice; it fails if that slice has another spec. It also
+    makes a firewall rule for your address. Problems with access are reported before anything bills.
+
+    With several zones or types, it tries each place until one has capacity, reports why the others
+    had none, and leaves one slice. If you run it again, even on another machine, it continues with
+    that slice.
+
+    Examples:
+      tpukit create v3-8 demo --zone us-central1-a
+      tpukit create v6e-4 demo --spot --labels team=vision
+      tpukit create v5litepod-8 demo --types v6e-8 --anywhere --keep-trying --max-wait 12h
+    """
+    from tpukit.google.credentials import on_compute_engine
+
+    accelerator, name = wanted(accelerator_type, name, allow_unlisted=allow_unlisted_type)
+    limit = flag.seconds(timeout)
+    route = proxy.route(options.internal_ips)
+    toolkit = toolkit.by(route)
+    names = _names(toolkit.cloud, accelerator, name, count)
+    wishes = [
+        search(toolkit, accelerator, one_name, options, capacity, limit) for one_name in names
+    ]
+    deadline = toolkit.deadline(capacity.seconds + limit * count)
+    context = toolkit.reach.context(tuple(source_ranges or ()))
+    # If we are outside the network, tpukit cannot know how you reach internal addresses.
+    known = not route.inside or route.proxied or context.source_ranges or on_compute_engine()
+    firewall = bool(known) and not no_firewall
+    if dry_run:
+        for line in filter(None, (needs(request) for one in wishes for request in one.requests)):
+            toolkit.console.say(line)
+        return planned_search(toolkit, wishes, tuple(source_ranges or ()), firewall=firewall)
+    made: list[Made] = []
+    for sought in wishes:
+        with _naming_others(made, toolkit.cloud.costs):
+            made.append(_obtained(toolkit, context, sought, deadline, firewall=firewall))
+    after = [_after(slice_, options, route) for slice_, *_ in made]
+    after += [fix for slice_, _, said in made for fix in removals(slice_.name, said)]
+    shown = [(one, {"created": created, **documents(said)}) for one, created, said in made]
+    for line in slice_views.unguarded(slice_ for slice_, *_ in made):
+        toolkit.console.warn(line)
+    if count == 1:
+        ((slice_, extra),) = shown
+        return slice_views.one_slice(slice_, extra=extra, next=tuple(after))
+    return slice_views.several_slices(shown, after)
+
+
+def _obtained(
+    toolkit: Toolkit, context: Context, sought: Search, deadline: Deadline, *, firewall: bool
+) -> Made:
+    """Return the existing or created slice once it can be reached."""
+    from tpukit.access.creation import ensure_somewhere, wait_reachable
+
+    on_state = toolkit.display.say_state(sought.requests[0].name)
+    made = ensure_somewhere(
+        context, sought, firewall=firewall, deadline=deadline, on_state=on_state
+    )
+    one = wait_reachable(context, made)
+    if one.opening:
+        toolkit.console.say(f"rule {one.opening.rule.name}: {one.opening.summary}")
+    return one.slice, one.created, one.refusals
+
+
+def _names(cloud: Cloud, accelerator: AcceleratorType, name: str, count: int) -> Sequence[str]:
+    """Return the names of `count` slices: NAME for one, else NAME-0, NAME-1 and so on."""
+    if count == 1:
+        return [name]
+    cloud.check_given("project")
+    stem = name or naming.default_name(cloud.identity.account, accelerator.name)
+    return [naming.check_name(f"{stem}-{number}") for number in range(count)]
+
+
+@contextmanager
+def _naming_others(made: Sequence[Made], costs: str) -> Iterator[None]:
+    """Add the slices that were made before an error to its report."""
+    try:
+        yield
+    except TpukitError as error:
+        lines = [
+            f"slice {one.name} in {one.zone}, READY; it {costs} until deleted" for one, *_ in made
+        ]
+        error.exists = (*error.exists, *lines)
+        raise
+
+
+def _after(slice_: Slice, options: RequestFlags, route: flag.RouteFlags) -> Fix:
+    """Return the command that follows a create, with the same route."""
+    place = (slice_.name, "--zone", slice_.zone)
+    if is_listed(slice_.accelerator_type):
+        words = (slice_.accelerator_type, *place, *options.repeated(), *route.words)
+        return Fix.command("tpukit", "up", *words)
+    return Fix.command("tpukit", "provision", *place, *route.words)

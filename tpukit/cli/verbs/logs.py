@@ -1,0 +1,142 @@
+"""`tpukit logs`: print the output of a detached run, from all workers at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Option
+
+from tpukit.cli import parameters as flag
+from tpukit.cli.output import chosen_output
+from tpukit.cli.toolkit import Toolkit
+from tpukit.cli.views import outcome_views
+from tpukit.console import View
+from tpukit.errors import BadInput, Fix, Interrupted, interruption
+
+if TYPE_CHECKING:
+    from tpukit.jobs.detached_job import JobResult
+    from tpukit.ssh.fan_out import Outcome
+    from tpukit.ssh.worker import RemoteWorker
+
+    Followed = list[Outcome[RemoteWorker, JobResult | None]]
+
+
+#: The bytes at the end of each log in which a known error is looked for.
+_KEPT = 16 << 10
+
+
+@dataclass(frozen=True)
+class OutputFlags:
+    """The workers, the form of their output, and the wait for a lost worker."""
+
+    worker: flag.Workers = "all"
+    output_directory: Annotated[
+        str, Option(metavar="DIRECTORY", help="Write each worker's log to a file instead.")
+    ] = ""
+    json_lines: Annotated[
+        bool, Option("--json-lines", help="Print each line of output as a JSON document.")
+    ] = False
+    timeout: flag.Timeout = "5m"  # enough for a sleeping laptop or a worker's restart
+
+
+@dataclass(frozen=True)
+class LogFlags(OutputFlags):
+    """The flags of `tpukit logs`."""
+
+    follow: Annotated[
+        bool, Option("--follow", "-f", help="Wait for output until the run ends.")
+    ] = False
+    tail: Annotated[
+        int | None, Option(metavar="N", help="Only the last N lines of each worker.", min=0)
+    ] = None
+
+
+EVERYTHING, WHOLE = OutputFlags(), LogFlags()
+#: The result if Ctrl-C ended the command while the run goes on.
+LEFT = View({}, status=Interrupted.exit_code)
+
+
+def logs(
+    toolkit: Toolkit,
+    name: flag.Names,
+    run: flag.RunId = "",
+    flags: LogFlags = WHOLE,
+    route: flag.RouteFlags = flag.EXTERNAL,
+) -> View:
+    """Print the output of a detached run.
+
+    If a connection is lost, tpukit connects again for as long as the timeout, and continues without
+    lost or repeated lines. Output of a single worker is printed unchanged, as `tpukit run` does.
+
+    Examples:
+      tpukit logs demo -f --tail 20
+      tpukit logs demo 20261121-143355-3f2a --worker 0 > log.txt
+    """
+    outcomes, _ = read(toolkit.by(route), name, run, flags)
+    return LEFT if outcomes is None else View({}, status=outcome_views.worst(outcomes))
+
+
+def read(
+    toolkit: Toolkit, names: str, run: str, flags: LogFlags
+) -> tuple[Followed | None, Mapping[RemoteWorker, bytes]]:
+    """Print a run's output from all workers; warn of workers that lost it or cannot be reached.
+
+    Returns the outcomes and the last bytes of each log. The outcomes are None if Ctrl-C ended the
+    command while the run goes on, which is no error.
+    """
+    from tpukit.jobs import runs
+    from tpukit.jobs.detached_job import LogPart
+
+    console = toolkit.console
+    if console.as_json:
+        raise BadInput("--json cannot show a log", fix=Fix(note="use --json-lines"))
+    patience = flag.seconds(flags.timeout)
+    part = LogPart(flags.tail, flags.follow)
+    workers = toolkit.reach.workers(names, flags.worker, patience)
+    opened: runs.Connections = {}  # follow uses the connections of states again
+    states = runs.states(workers, toolkit.clock, opened=opened, patience=patience)
+    chosen = run or runs.latest(states)
+    having = runs.holding(states, chosen)
+    runs.require_log(states, chosen)
+    if not run:
+        console.say(f"run {chosen}")
+    output = chosen_output(console, having, flags.output_directory, flags.json_lines)
+    ends: dict[RemoteWorker, bytes] = {}
+
+    def show(worker: RemoteWorker, data: bytes) -> None:
+        output.log(worker, data)
+        ends[worker] = (ends.get(worker, b"") + data)[-_KEPT:]
+
+    try:
+        outcomes = runs.follow(
+            having,
+            chosen,
+            show,
+            toolkit.clock,
+            part=part,
+            notice=lambda worker, word: console.say(f"{worker.label}: {word}"),
+            patience=patience,
+            opened=opened,
+        )
+    except KeyboardInterrupt as signal:
+        error = interruption(signal)
+        if any(
+            job.run == chosen and job.state == "running"
+            for state in states
+            for job in state.value or ()
+        ):
+            error.exists = (f"run {chosen} goes on",)
+            error.fix = Fix.command("tpukit", "kill", names, chosen, note="ends it")
+            if isinstance(error, Interrupted):
+                console.say(error.exists[0])
+                console.suggest(error.fix)
+                return None, ends
+        raise error from None
+    finally:
+        output.finish()
+    for outcome in outcomes:
+        if outcome.error:
+            console.warn(f"{outcome.item.label}: {outcome.error.summary()}")
+    return outcomes, ends

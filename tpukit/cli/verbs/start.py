@@ -1,0 +1,46 @@
+"""`tpukit start`: start a slice and wait until it is READY."""
+
+from __future__ import annotations
+
+from tpukit.cli import ownership
+from tpukit.cli import parameters as flag
+from tpukit.cli.dry_run import DryRun, rehearse
+from tpukit.cli.toolkit import Toolkit
+from tpukit.cli.views import slice_views
+from tpukit.console import View
+from tpukit.models import Slice
+from tpukit.slices import change
+from tpukit.ssh.fan_out import Outcome, fan_out, values
+
+
+def start(
+    toolkit: Toolkit,
+    name: flag.Name,
+    force: ownership.Force = False,
+    timeout: flag.Timeout = "20m",
+    dry_run: DryRun = False,
+) -> View:
+    """Start stopped slices and wait until they are READY.
+
+    NAME may be a pattern that matches several of your slices. Before it starts another owner's
+    slice it asks, because the slice bills them. It refuses if nobody can answer.
+
+    Examples:
+      tpukit start demo
+      tpukit start 'exp-*'
+    """
+    deadline = toolkit.deadline(flag.seconds(timeout))
+    slices = toolkit.slices.find_named(name, deadline)
+    ownership.confirm(toolkit, "start", slices, force=force, always=False)
+
+    def act(by: Toolkit) -> list[Outcome[Slice, Slice]]:
+        def one(slice_: Slice) -> Slice:
+            say = by.display.say_state(slice_.name)
+            return change.start(by.cloud.provider, slice_, deadline=limit, on_state=say)
+
+        limit = by.deadline(deadline.remaining())
+        return fan_out(slices, one)
+
+    if dry_run:
+        return rehearse(toolkit, lambda by: values(act(by)))
+    return slice_views.changed(act(toolkit))

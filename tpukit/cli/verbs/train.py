@@ -1,0 +1,110 @@
+"""`tpukit train`: push a folder, start a detached run there, follow it, and fetch its results."""
+
+from __future__ import annotations
+
+import posixpath
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Annotated
+
+from typer import Option
+
+from tpukit.cli import parameters as flag
+from tpukit.cli.requirement_flags import RequirementFlags
+from tpukit.cli.toolkit import Toolkit
+from tpukit.cli.verbs import attach, provision
+from tpukit.cli.verbs.cp import cp
+from tpukit.cli.verbs.logs import LEFT, OutputFlags
+from tpukit.cli.verbs.push import PushFlags, source_of
+from tpukit.cli.verbs.run import VariableFlags, environment_for, given_variables, start_run
+from tpukit.console import View
+from tpukit.errors import BadInput, Fix, TpukitError
+from tpukit.slices.find import is_pattern
+from tpukit.text import one_line
+
+
+@dataclass(frozen=True)
+class TrainFlags(PushFlags):
+    """The folder of the program, the name of its run, and its results."""
+
+    push: Annotated[str, Option(metavar="DIRECTORY", help="Folder to push.")] = "."
+    run_id: Annotated[str, Option(metavar="RUN", help="Name of the run; default: the time.")] = ""
+    fetch: Annotated[
+        str,
+        Option(
+            metavar="PATH",
+            help="At the end, copy this file or folder here, from worker 0; it is never pushed.",
+        ),
+    ] = ""
+
+
+def train(
+    toolkit: Toolkit,
+    name: flag.Name,
+    how: TrainFlags,
+    environment: VariableFlags,
+    on_top: RequirementFlags,
+    route: flag.RouteFlags,
+    command: flag.Command = None,
+    timeout: flag.Timeout = "5m",
+) -> View:
+    """Push this folder, run a command there on every worker, and follow it to its end.
+
+    With --with or --requirements, tpukit first brings the environment up to date. The run is
+    detached: Ctrl-C, a closed lid or a lost connection does not end it, and `tpukit attach` follows
+    it again. The exit status is the highest of all workers.
+
+    Examples:
+      tpukit train demo -- python train.py --steps 1000
+      tpukit train demo --with flax --requirements requirements.txt -- python train.py
+      tpukit train demo --fetch results -- python evaluate.py
+    """
+    from tpukit.jobs.shell_environment import shell_lines
+    from tpukit.ssh.fan_out import values
+
+    toolkit = toolkit.by(route)
+    line = flag.remote_command(command)
+    if not line:
+        fix = Fix.command("tpukit", "train", name, "--", "python", "train.py", note="for example")
+        raise BadInput("there is no command to run", fix=fix)
+    if toolkit.flags.as_json:
+        start = ("tpukit", "run", name, "--push", how.push, "--detach", "--json", "--", line)
+        raise BadInput("--json cannot show a log", fix=Fix.command(*start, note="only starts it"))
+    path = PurePosixPath(how.fetch)
+    if how.fetch and (not path.parts or path.is_absolute() or ".." in path.parts):
+        fix = Fix(note="name a file or folder that the program writes in its folder")
+        raise BadInput(f"--fetch cannot copy {one_line(how.fetch)}", fix=fix)
+    if how.fetch and ("," in name or is_pattern(name)):
+        raise BadInput("--fetch needs one slice", fix=Fix(note="name one, or leave out --fetch"))
+    variables = given_variables(environment, toolkit)
+    source = source_of(how, toolkit.console)
+    if how.fetch:  # results of an earlier run, which may differ among the workers
+        source = replace(source, tree=source.tree.without(how.fetch))
+    workers = toolkit.reach.workers(name, "all", flag.seconds(timeout))
+    values(source.send(toolkit, workers))
+    recipe = environment_for(toolkit, environment.with_, workers[0], line)
+    if environment.with_ or on_top != RequirementFlags():
+        provision.apply(toolkit, name, [recipe] if recipe else None, on_top, route=route)
+        recipe = recipe or flag.DEFAULT_RECIPE
+    folder = environment.workdir or source.target
+    run = start_run(
+        toolkit,
+        workers,
+        how.run_id,
+        line,
+        shell_lines(variables, recipe, folder),
+        commit=source.tree.commit,
+    )
+    result = attach.attach(toolkit, name, run, OutputFlags(timeout=timeout), route)
+    if not how.fetch or result is LEFT:
+        return result
+    results = f"{name}:{posixpath.join(source.target.removeprefix('./'), how.fetch)}"
+    try:
+        fetched = cp(toolkit, [results, "."], timeout=timeout, route=route)
+    except TpukitError as error:
+        if not result.status:
+            raise
+        return replace(result, warnings=[*result.warnings, error.summary()])
+    warnings = [*result.warnings, *fetched.warnings]
+    status = max(result.status, fetched.status)
+    return replace(fetched, warnings=warnings, next=result.next, status=status)

@@ -1,0 +1,367 @@
+"""`tpukit watch`: keep a command running even if its slice is lost."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Argument, Option
+
+from tpukit.cli import parameters as flag
+from tpukit.cli.requirement_flags import RequirementFlags
+from tpukit.cli.toolkit import Toolkit
+from tpukit.cli.verbs.run import VariableFlags, is_python, say_environment
+from tpukit.cli.views import watch_views
+from tpukit.console import Console, View
+from tpukit.errors import BadInput, Fix, NotFound, interruption
+from tpukit.provision import recipe_names
+from tpukit.slices import naming
+
+if TYPE_CHECKING:
+    from tpukit.cli.toolkit.cloud import Cloud
+    from tpukit.models import Slice, SliceRequest
+    from tpukit.watch.saved_watches import Watch, WatchFile, WatchSpec
+
+Name = Annotated[str, Argument(metavar="[NAME]", help="Name of the slice.")]
+
+
+@dataclass(frozen=True)
+class WatchFlags:
+    """How a lost slice is made again, and how the command starts there."""
+
+    push: Annotated[
+        str, Option(metavar="DIRECTORY", help="Push this folder before each start.")
+    ] = ""
+    to: Annotated[
+        str, Option(metavar="PATH", help="Folder on the workers; default: its own name.")
+    ] = ""
+    zones: Annotated[
+        str, Option(metavar="ZONE,…", help="Further zones to try if there is no capacity.")
+    ] = ""
+    recoveries: Annotated[
+        int, Option(metavar="N", help="Most times to make the slice again.", min=0)
+    ] = 100
+    max_wait: Annotated[
+        str, Option(metavar="DURATION", help="How long to try for capacity, each time.")
+    ] = "6h"
+    run_id: Annotated[
+        str, Option(metavar="RUN", help="Name of the run; it may already run on the slice.")
+    ] = ""
+    delete_when_done: Annotated[
+        bool, Option("--delete-when-done", help="Delete the slice if the command exits with 0.")
+    ] = False
+    on_demand: Annotated[
+        bool,
+        Option("--on-demand", help="Buy later slices on demand; default: like the first slice."),
+    ] = False
+
+
+@dataclass(frozen=True)
+class AttendanceFlags:
+    """Start a watch in the background, list watches, or stop one."""
+
+    detach: Annotated[
+        bool,
+        Option(
+            "--detach", "-d", help="Watch in a background process; return when the command runs."
+        ),
+    ] = False
+    list_: Annotated[bool, Option("--list", help="List the watches of this machine.")] = False
+    stop: Annotated[
+        bool, Option("--stop", help="End the watch; the slice and the command go on.")
+    ] = False
+
+
+def watch(
+    toolkit: Toolkit,
+    how: WatchFlags,
+    environment: VariableFlags,
+    on_top: RequirementFlags,
+    attendance: AttendanceFlags,
+    route: flag.RouteFlags,
+    name: Name = "",
+    command: flag.Command = None,
+    source_ranges: flag.SourceRanges = None,
+    no_firewall: flag.NoFirewall = False,
+) -> View:
+    """Keep a command running on a slice that may be lost.
+
+    The command runs detached on every worker. If the slice is preempted, terminated, suspended or
+    deleted, tpukit makes it again, provisions it, pushes the folder, and starts the command under
+    the same run id. The command must continue from its own checkpoint, which belongs in a bucket.
+    If the API does not answer, tpukit waits. To resume a watch that was killed, give only the name.
+
+    Examples:
+      tpukit watch demo --with jax --push . -- python3 train.py --checkpoint-dir gs://bucket/run
+      tpukit watch demo --zones us-central1-b,us-east1-d --detach -- ./train.sh
+      tpukit watch demo --stop
+    """
+    from tpukit.watch import background
+
+    toolkit = toolkit.by(route)
+    if attendance.list_:
+        return _list(toolkit, name)
+    if not name:
+        raise BadInput("no slice to watch was given", fix=Fix.command("tpukit", "list"))
+    naming.check_name(name)
+    if attendance.stop:
+        return _stop(toolkit, name)
+    file = _file(toolkit, name, anew=bool(command))
+    line = flag.remote_command(command)
+    with file.held(), _telling_what_exists(file):
+        watch_ = _watch(toolkit, file, name, line, how, environment, on_top)
+        spec = watch_.spec
+        ranges = tuple(source_ranges or ()) or spec.source_ranges
+        firewall = spec.firewall and not no_firewall
+        watch_ = replace(watch_, spec=replace(spec, firewall=firewall, source_ranges=ranges))
+        file.save(watch_)
+        _tell_checkpoints(toolkit.console, watch_)
+        if not attendance.detach:
+            return _attend(toolkit, file, watch_)
+    words = ["--project", toolkit.settings.require("project"), "--zone", watch_.zone]
+    words += ["--local"] if toolkit.flags.local else []
+    command = [sys.executable, "-P", "-m", "tpukit", *words, "watch", name, *route.words]
+    pid = background.start(file, watch_, command, toolkit.clock, toolkit.console.say)
+    toolkit.console.say(f"{name}: watched by process {pid}, which writes to {file.log}")
+    after = Fix.command("tpukit", "watch", name, "--stop", note="ends the watch")
+    document = {"watch": watch_.document(), "process": pid, "log": str(file.log)}
+    return View(document, rows=[[watch_.spec.run_id]], next=(after,))
+
+
+def _file(toolkit: Toolkit, name: str, *, anew: bool) -> WatchFile:
+    """Return the file of the watch to resume, or the file for a new watch of that slice."""
+    from tpukit.cli import attendance
+
+    files = attendance.files(toolkit)
+    there = files.one(name, toolkit.flags.zone)
+    if there and (there[1].open or not anew):
+        return there[0]
+    return files.of(toolkit.slices.find(name).zone if anew else toolkit.flags.zone, name)
+
+
+@contextmanager
+def _telling_what_exists(file: WatchFile) -> Iterator[None]:
+    """Report the known slice if an interrupt comes before the watch begins."""
+    try:
+        yield
+    except KeyboardInterrupt as signal:
+        error, known = interruption(signal), file.load()
+        if known:
+            name, zone = known.name, known.zone
+            error.exists = (f"slice {name} in {zone}, last watched as {known.state}",)
+            error.fix = Fix.command("tpukit", "watch", name, note="resumes the watch")
+            error.otherwise = Fix.command("tpukit", "delete", name, "--zone", zone)
+        raise error from None
+
+
+def check_places(request: SliceRequest, zones: Sequence[str]) -> None:
+    """Raise `BadInput` if the slice cannot be made in one of the zones."""
+    if zones and request.data_disks:
+        raise BadInput(
+            "a slice with data disks can be made again only in its own zone",
+            why="a disk belongs to one zone",
+            fix=Fix(note="leave out --zones"),
+        )
+
+
+def keep_slice(toolkit: Toolkit, spec: WatchSpec) -> View:
+    """Create a slice, and create it again if it is lost, until Ctrl-C."""
+    from tpukit.cli import attendance
+    from tpukit.watch.saved_watches import RECOVERING, Watch, taken
+
+    name = spec.request.name
+    file = attendance.files(toolkit).of(spec.request.zone, name)
+    before = file.load()
+    if before and before.open and before.spec.command:
+        raise taken(before)
+    with file.held():
+        # The recovery finds an existing slice of that name.
+        kept = Watch(spec, state=RECOVERING, zone=spec.request.zone)
+        file.save(kept)
+        toolkit.console.say(f"{name}: watched until Ctrl-C")
+        return _attend(toolkit, file, kept)
+
+
+def _attend(toolkit: Toolkit, file: WatchFile, watch_: Watch) -> View:
+    from tpukit.cli import attendance
+
+    status, ended = attendance.attend(toolkit, file, watch_)
+    if status or not watch_.spec.delete_when_done:
+        delete = ("tpukit", "delete", ended.name, "--zone", ended.zone)
+        toolkit.console.suggest(
+            Fix.command(*delete, note=f"the slice {toolkit.cloud.costs} until then")
+        )
+    return View({"watch": ended.document()}, status=status)
+
+
+def _watch(
+    toolkit: Toolkit,
+    file: WatchFile,
+    name: str,
+    line: str,
+    how: WatchFlags,
+    environment: VariableFlags,
+    on_top: RequirementFlags,
+) -> Watch:
+    """Return the watch to resume, or a new one.
+
+    Raises the errors of `is_resumed`, `BadInput` if there is neither a watch nor a command, and
+    `TpukitError` if the slice does not exist or is not ours.
+    """
+    from tpukit.watch.saved_watches import is_resumed
+
+    before = file.load()
+    if before and is_resumed(before, line):
+        spec = _spec(before.spec, line, how, environment, on_top) if line else before.spec
+        toolkit.console.say(f"{name}: resumed after {before.recoveries} recoveries")
+        return replace(before, spec=spec, stopped=False)
+    if not line:
+        fix = Fix.command("tpukit", "watch", name, "--", "hostname", note="for example")
+        raise BadInput("there is no command to watch", fix=fix)
+    return _new(toolkit, name, line, how, environment, on_top)
+
+
+def _new(
+    toolkit: Toolkit,
+    name: str,
+    line: str,
+    how: WatchFlags,
+    environment: VariableFlags,
+    on_top: RequirementFlags,
+) -> Watch:
+    from tpukit.slices.ensure import check_same
+    from tpukit.ssh.worker_files import new_run_id
+    from tpukit.watch.saved_watches import Event, Watch, WatchSpec, request_of
+
+    toolkit.slices.hints.forget(name)
+    slice_ = toolkit.slices.find(name)
+    request = request_of(slice_)
+    check_same(slice_, naming.labelled(request, toolkit.cloud.owner, ""))
+    bought = "on-demand" if how.on_demand else _bought(toolkit.cloud, slice_, line)
+    spec = WatchSpec(
+        replace(request, provisioning=bought),
+        run_id=how.run_id or new_run_id(toolkit.clock),
+        queued_resource=slice_.queued_resource,
+    )
+    spec = _spec(spec, line, how, environment, on_top)
+    if not spec.recipe and slice_.ready:
+        spec = replace(spec, recipe=_provisioned(toolkit, slice_))
+        if spec.recipe and is_python(line):
+            say_environment(toolkit.console, spec.recipe)
+            spec = replace(spec, activate=spec.recipe)
+    now = round(toolkit.clock.time(), 3)
+    began = Event("watched", f"{slice_.state} in {slice_.zone}", now)
+    toolkit.console.say(f"run {spec.run_id}")
+    return Watch(spec, zone=slice_.zone, id=slice_.id, history=(began,))
+
+
+def _bought(cloud: Cloud, slice_: Slice, line: str) -> str:
+    """Return how the slice was bought; raise `BadInput` if a create cannot buy that way again."""
+    from tpukit.slices.find import REMADE
+
+    bought = slice_.provisioning
+    if slice_.queued_resource:
+        with suppress(NotFound):
+            bought = cloud.provider.get_queued(slice_.zone, slice_.queued_resource).provisioning
+    if bought not in REMADE:
+        again = ("tpukit", "watch", slice_.name, "--on-demand", "--", line)
+        raise BadInput(
+            f"slice {slice_.name} was bought as {bought}, which tpukit cannot do again",
+            fix=Fix.command(*again, note="buys later slices on demand, at another price"),
+        )
+    return bought
+
+
+def _spec(
+    spec: WatchSpec,
+    line: str,
+    how: WatchFlags,
+    environment: VariableFlags,
+    on_top: RequirementFlags,
+) -> WatchSpec:
+    """Return the spec with the values of these flags; raise `BadInput` if they contradict."""
+    from tpukit.files.pushes import target_path
+    from tpukit.files.worktree import source_folder
+
+    zones = flag.zone_names(how.zones)
+    check_places(spec.request, zones)
+    root = source_folder(how.push) if how.push else None
+    if how.to and not root:
+        raise BadInput("--to needs --push", fix=Fix(note="add --push ."))
+    named = environment.env_file
+    return replace(
+        spec,
+        run_id=how.run_id or spec.run_id,
+        command=line,
+        zones=zones,
+        recipe=environment.with_ or spec.recipe,
+        activate=environment.with_ or spec.activate,
+        requirements=on_top.file,
+        indexes=tuple(on_top.index or ()),
+        editable=on_top.editable,
+        push=str(root) if root else "",
+        push_to=target_path(how.to or root.name) if root else "",
+        workdir=environment.workdir,
+        variables=tuple(environment.env or ()),
+        variable_file=str(Path(named).absolute()) if named else "",
+        recoveries=how.recoveries,
+        max_wait=flag.seconds(how.max_wait, "--max-wait"),
+        delete_when_done=how.delete_when_done,
+    )
+
+
+def _provisioned(toolkit: Toolkit, slice_: Slice) -> str:
+    """Return the recipe that worker 0 was provisioned with, for later slices; "" if none."""
+    from tpukit.jobs.python_environments import environments
+
+    (worker,) = toolkit.reach.workers(slice_, "0", flag.seconds("5m"))
+    there = [
+        environment
+        for environment in environments(worker, toolkit.clock)
+        if environment in recipe_names()
+    ]
+    if there:
+        toolkit.console.say(f"{slice_.name}: provisioned with {there[0]}, as later slices will be")
+    return there[0] if there else ""
+
+
+def _tell_checkpoints(console: Console, watch_: Watch) -> None:
+    from tpukit.watch import checkpoints
+
+    if watch_.spec.command and (
+        line := checkpoints.warning(watch_.spec.command, watch_.spec.variables)
+    ):
+        console.warn(line)
+
+
+def _list(toolkit: Toolkit, name: str) -> View:
+    from tpukit.cli import attendance
+
+    every = [
+        (watch, file.process())
+        for file, watch in attendance.files(toolkit).all()
+        if not name or watch.name == name
+    ]
+    if name and not every:
+        raise NotFound(f"there is no watch of slice {name}")
+    return watch_views.watches(every, with_history=bool(name))
+
+
+def _stop(toolkit: Toolkit, name: str) -> View:
+    from tpukit.cli import attendance
+    from tpukit.watch import background
+
+    there = attendance.files(toolkit).one(name, toolkit.flags.zone)
+    if there is None:
+        fix = Fix.command("tpukit", "watch", "--list", note="shows the watches")
+        raise NotFound(f"there is no watch of slice {name}", fix=fix)
+    file, watch_ = there
+    was_open = background.stop(file, toolkit.clock)
+    if was_open:
+        toolkit.console.say(f"{name}: no longer watched; its command goes on")
+    after = Fix.command("tpukit", "delete", name, "--zone", watch_.zone)
+    return View({"stopped": was_open, "name": name}, rows=[[name]], next=(after,))

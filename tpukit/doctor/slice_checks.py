@@ -1,0 +1,113 @@
+"""Checks of a slice: its state, and on every worker the chips, memory, disk, clock and runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tpukit.accelerators import AcceleratorType
+from tpukit.clock import Clock, Deadline
+from tpukit.doctor.findings import Finding, Outcome
+from tpukit.errors import Fix
+from tpukit.explain.known_words import word_explanations
+from tpukit.google.session import CLOCK_DIFFERENCE
+from tpukit.jobs.job_list import list_jobs
+from tpukit.models import Slice
+from tpukit.slices.lifetime import span
+from tpukit.smoke.loads import LoadWatch, WorkerLoad
+from tpukit.smoke.presence import look_for_chips
+from tpukit.smoke.smoke_report import SmokeReport
+from tpukit.ssh.fan_out import fan_out
+from tpukit.ssh.worker import RemoteWorker
+from tpukit.text import counted, one_line
+
+#: The part of a disk or of the memory from which a worker is short of it.
+_FULL = 0.95
+
+
+def state_findings(slice_: Slice) -> Iterator[Finding]:
+    """Yield the findings on the state and health that the API shows."""
+    for word, good in ((slice_.state, "READY"), (slice_.health, "HEALTHY")):
+        for known in word_explanations(word)[:1]:
+            outcome: Outcome = "ok" if word == good else "failure"
+            fix = None if word == good else Fix(note=known.fix.note.replace("NAME", slice_.name))
+            yield Finding("slice", outcome, f"{word}: {known.cause.partition(': ')[2]}", fix)
+
+
+def worker_findings(
+    workers: Sequence[RemoteWorker], slice_: Slice, clock: Clock, seconds: float
+) -> Iterator[Finding]:
+    """Yield the findings on every worker; a worker that does not answer has one finding.
+
+    The check of clocks and runs, and that of the chips, have so many seconds each.
+    """
+    deadline = Deadline.after(clock, seconds)
+    told = fan_out(workers, lambda worker: _told(worker, clock, deadline), window=len(workers))
+    answering = []
+    for outcome in told:
+        check = f"worker {outcome.item.index}"
+        if outcome.value is None:
+            error = outcome.error
+            assert error
+            yield Finding(check, "failure", one_line(error.summary()), error.fix)
+        else:
+            answering.append(outcome.item)
+            yield from outcome.value
+    accelerator = AcceleratorType.parse(slice_.accelerator_type)
+    report = look_for_chips(answering, accelerator, deadline=Deadline.after(clock, seconds))
+    yield from chip_findings(report, slice_.name)
+    with LoadWatch(answering, clock) as watch:
+        for load in watch.sample():
+            if load.value:
+                yield from room_findings(load.item.index, load.value)
+
+
+def chip_findings(report: SmokeReport, name: str) -> Iterator[Finding]:
+    """Yield the findings on the chips of each worker of a slice."""
+    for worker in report.workers:
+        check = f"worker {worker.worker}, chips"
+        if worker.error:
+            ends = Fix.command("tpukit", "kill", name, "--all-holders")
+            fix = ends if "busy with" in worker.error else None
+            yield Finding(check, "failure", worker.error, fix)
+        else:
+            what = "CPU devices stand in for them" if worker.emulated else "free"
+            yield Finding(check, "ok", f"{counted(worker.devices, 'device')}, {what}")
+
+
+def _told(worker: RemoteWorker, clock: Clock, deadline: Deadline) -> list[Finding]:
+    """Return the findings on a worker's clock and runs."""
+    with worker.connect() as connection:
+        answer = connection.run("date +%s", deadline=deadline)
+        jobs = list_jobs(connection, worker.record, deadline=deadline)
+    text = answer.stdout.decode(errors="replace").strip()
+    check = f"worker {worker.index}"
+    runs = [job.run for job in jobs if job.attached or job.state == "running"]
+    findings = [Finding(f"{check}, runs", "ok", ", ".join(runs) or "none is going on")]
+    skewed = clock_finding(check, float(text), clock.time()) if text.isdecimal() else None
+    return [*findings, skewed] if skewed else findings
+
+
+def clock_finding(check: str, theirs: float, ours: float) -> Finding | None:
+    """Return the finding on a worker's clock, or None if it is right; times are in seconds."""
+    ahead = theirs - ours
+    if abs(ahead) <= CLOCK_DIFFERENCE:
+        return None
+    said = f"it is {span(abs(ahead))} {'ahead of' if ahead > 0 else 'behind'} this machine's"
+    fix = Fix(note="on the worker, timedatectl shows whether its clock is synchronised")
+    return Finding(f"{check}, clock", "failure", said, fix)
+
+
+def room_findings(index: int, load: WorkerLoad) -> Iterator[Finding]:
+    """Yield the findings on a worker's memory and disk."""
+    places = {
+        "memory": (load.memory_used, load.memory_total, "tpukit top shows it over time"),
+        "disk": (load.disk_used, load.disk_total, "look at ~/.cache, /var/log/kern.log and /tmp"),
+    }
+    for what, (used, total, advice) in places.items():
+        if not total:
+            continue
+        share = used / total
+        said = f"{share:.0%} of {total / 2**30:.0f} GiB in use"
+        full = share > _FULL
+        outcome: Outcome = "warning" if full else "ok"
+        yield Finding(f"worker {index}, {what}", outcome, said, Fix(note=advice) if full else None)

@@ -1,0 +1,106 @@
+"""Variables for commands on workers; they are sent on standard input, not on a command line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from tpukit.errors import BadInput, Fix
+from tpukit.ssh import worker_files
+from tpukit.ssh.programs import shell_line
+from tpukit.text import is_utf8, one_line, quote
+
+#: A word in braces, or in doubled braces, which stay as single ones; `${worker}` is the shell's.
+_WORDS = "worker|workers|coordinator|slice|slice_index|slices"
+_IN_BRACES = re.compile(rf"(?<!\$)(?<!\$\{{)(?:\{{(\{{(?:{_WORDS})\}})\}}|\{{({_WORDS})\}})")
+#: torch_xla needs PJRT_DEVICE: pytorch/xla:torch_xla/_internal/__init__.py. A value that the worker
+#: or the user has set stays.
+_DEVICE = """\
+: "${PJRT_DEVICE:=${TPUKIT_EMULATED_DEVICES:+CPU}}"
+export PJRT_DEVICE="${PJRT_DEVICE:-TPU}"
+"""
+
+
+def shell_lines(variables: Mapping[str, str], recipe: str = "", folder: str = "") -> str:
+    """Return the POSIX shell lines that set up a command's environment.
+
+    The programs of the environment `recipe` come first in PATH, and the command starts in `folder`.
+    If the environment is missing, the lines exit with 127, as for a missing program; if the folder
+    is missing, with 1.
+    """
+    lines = "".join(f"export {name}={quote([value])}\n" for name, value in variables.items())
+    lines += f"cd -- {quote([folder])} || exit 1\n" if folder else ""
+    if not recipe:
+        return lines
+    venv = worker_files.shell_word(worker_files.venv(recipe))
+    there = f"[ -x {venv}/bin/python ] || exit 127\n"
+    return f'{there}export VIRTUAL_ENV={venv} PATH={venv}/bin:"$PATH"\n{lines}'
+
+
+def shell_with(recipe: str) -> str:
+    """Return the POSIX shell text that becomes an interactive shell with an environment's programs.
+
+    It runs the user's login files before it changes PATH, because they could hide the environment.
+    """
+    inside = shell_lines({}, recipe) + 'exec "${SHELL:-/bin/sh}"\n'
+    return f'exec "${{SHELL:-/bin/sh}}" -l -c {quote([shell_line(inside)])}\n'
+
+
+def launch(command: str, words: Mapping[str, str], *, sudo: bool = False) -> str:
+    """Return the POSIX shell text that becomes a command, with `{worker}` and others replaced.
+
+    The user's shell runs it, as with sshd; with `sudo` it runs as root in the same environment.
+    SHLVL=1 keeps bash from reading .bashrc again, which it does in the first shell of an SSH
+    session (shell.c, run_startup_files; Debian: SSH_SOURCE_BASHRC).
+    """
+    line = quote([_IN_BRACES.sub(lambda match: match[1] or words.get(match[2], match[0]), command)])
+    # sudo would replace PATH.
+    root = 'sudo -n -E -- env PATH="$PATH"' if sudo else "env"
+    return f'{_DEVICE}exec {root} SHLVL=1 "${{SHELL:-/bin/sh}}" -c {line}\n'
+
+
+def parse_assignments(words: Iterable[str], own: Mapping[str, str]) -> dict[str, str]:
+    """Return `NAME=VALUE` words as variables; a bare `NAME` takes its value from `own`.
+
+    Raises:
+        BadInput: an invalid name, a variable that is not set, or a value that is not UTF-8.
+    """
+    variables: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not (name.isascii() and name.isidentifier()) or "\0" in value:
+            raise BadInput(
+                f"{one_line(name)[:60]!r} cannot name a variable",
+                fix=Fix(note="--env takes NAME=VALUE"),
+            )
+        if not equals and name not in own:
+            raise BadInput(
+                f"{name} is not set here", fix=Fix(note=f"give it a value: --env {name}=…")
+            )
+        variables[name] = value if equals else own[name]
+        if not is_utf8(variables[name]):
+            raise BadInput(f"the value of {name} is not UTF-8 text")
+    return variables
+
+
+def parse_file(content: bytes, own: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of an environment file: one `NAME=VALUE` a line, `#` for comments.
+
+    Quotation marks around a value are removed; no other character is special. Raises `BadInput` if
+    the file is not UTF-8, and the errors of `parse_assignments`.
+    """
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        number = content.count(b"\n", 0, error.start) + 1
+        raise BadInput(f"line {number} of the environment file is not UTF-8 text") from error
+    lines = (line.strip().removeprefix("export ") for line in text.split("\n"))
+    return parse_assignments((_unquoted(line) for line in lines if line and line[0] != "#"), own)
+
+
+def _unquoted(line: str) -> str:
+    name, equals, value = line.partition("=")
+    value = value.strip()
+    if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"":
+        value = value[1:-1]
+    return f"{name.strip()}{equals}{value}"

@@ -1,0 +1,55 @@
+"""Changes of the user's own settings in config.toml, which keep all its other lines."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from tpukit.errors import BadInput, Fix
+from tpukit.paths import private_directory, replace_file
+from tpukit.settings.config_files import parse_toml, read_text
+from tpukit.settings.table import BY_NAME
+from tpukit.text import one_line, shown_path
+
+
+def known(name: str) -> str:
+    """Return the name of a setting; raise `BadInput` if there is none of that name."""
+    if name not in BY_NAME:
+        fix = Fix.command("tpukit", "config", "explain", note="lists the settings")
+        raise BadInput(f"there is no setting {one_line(name)}", fix=fix)
+    return name
+
+
+def set_value(path: Path, name: str, value: str) -> None:
+    """Set one value; raise `BadInput` if it is invalid, or if the file cannot be changed."""
+    value = BY_NAME[known(name)].check(value)
+    _change(path, name, f"{name} = {json.dumps(value)}\n", value)
+
+
+def unset_value(path: Path, name: str) -> bool:
+    """Remove one value and return True, or False if the file has none."""
+    if known(name) not in parse_toml(path, read_text(path) or ""):
+        return False
+    _change(path, name, "", None)
+    return True
+
+
+def _change(path: Path, name: str, line: str, value: str | None) -> None:
+    text = read_text(path) or ""
+    own = re.compile(rf"^[ \t]*{name}[ \t]*=.*\n?", re.MULTILINE)
+    # Without the value, the line comes first: a later one could belong to a table.
+    changed = own.sub(lambda _: line, text, count=1) if own.search(text) else line + text
+    before = parse_toml(path, text)
+    after = {key: other for key, other in before.items() if key != name}
+    after |= {} if value is None else {name: value}
+    try:
+        right = parse_toml(path, changed) == after
+    except BadInput:
+        right = False
+    if not right:
+        fix = Fix(note="change it there with an editor")
+        raise BadInput(f"{name} in {shown_path(path)} has more than one line", fix=fix)
+    private_directory(path.parent)
+    file = path.resolve()  # it may be a link into a repository of dotfiles
+    replace_file(file, changed, file.stat().st_mode & 0o777 if file.exists() else 0o600)

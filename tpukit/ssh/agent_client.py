@@ -1,0 +1,280 @@
+"""The client of tpukit's agent, which works on a worker if a line of shell is not enough.
+
+The agent is one archive of `tpukit/agent`. A worker gets it once, and keeps it in a file named by
+its digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import secrets
+import zipfile
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from importlib import resources
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from tpukit.clock import Deadline
+from tpukit.errors import Fix, TpukitError
+from tpukit.ssh.programs import shell_line
+from tpukit.ssh.target import Completed
+from tpukit.ssh.worker_files import ROOT, shell_word
+from tpukit.text import one_line, quote
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    from tpukit.ssh.channel import OnOutput
+    from tpukit.ssh.client import Connection
+
+Value = TypeVar("Value")
+Model = TypeVar("Model", bound="BaseModel")
+#: The user of the agent: the login's, root if sudo needs no password, or always root.
+Root = Literal["no", "if possible", "yes"]
+#: The statuses of a worker that has no python3, and of one that does not have the archive.
+_NO_PYTHON, _ABSENT = 127, 69
+#: The beginning of an answer, and the pattern of a whole one.
+ANSWERS = b"tpukit-agent "
+_ANSWER = re.compile(rb"^tpukit-agent (\{.*\})$", re.MULTILINE)
+#: Archives that nobody has sent for so many days are removed with the next one that is sent.
+_KEPT_DAYS = 30
+_MOST = 1 << 53
+#: Root may be unable to read the user's home folder, if that is on NFS.
+_SUDO = {
+    "no": "",
+    "if possible": 'if sudo -n test -r "${agent:-/}" 2>/dev/null; then set -- sudo -n; fi\n',
+    "yes": "set -- sudo -n\n",
+}
+_START = """\
+agent=$tpukit/agent/{name}
+[ -f "$agent" ] || {absent}
+set --
+{sudo}set -- "$@" python3 -I -S {program} "$tpukit" "${{TMPDIR:-/tmp}}"
+exec "$@" "${{TPUKIT_EMULATED_DEVICES:-}}" {verb}
+"""
+#: Runs an archive that comes on standard input, before the request, for a disk without room.
+_FROM_MEMORY = """\
+import os, runpy, sys
+agent = os.memfd_create("agent")
+with open(agent, "wb", closefd=False) as file:
+    file.write(sys.stdin.buffer.read({size}))
+runpy.run_path("/proc/self/fd/%d" % agent, run_name="__main__")
+"""
+_STORE = f"""\
+umask 077
+mkdir -p "$tpukit/agent" && cd "$tpukit/agent" || exit 1
+new=$1.$3
+trap 'rm -f "$new"' EXIT
+cat >"$new" && [ "$(($(wc -c <"$new")))" -eq "$2" ] && mv -f "$new" "$1" || exit 1
+find . -type f -mtime +{_KEPT_DAYS} -exec rm -f {{}} + 2>/dev/null || : # two at once
+"""
+_MAIN = """\
+import sys
+try:
+    from tpukit.agent.main import main
+except ImportError as error:
+    sys.exit("python3 on this worker lacks its standard library (%s):"
+             " sudo apt-get install --yes python3" % error)
+main()
+"""
+
+
+class AgentAnswer:
+    """An answer of the agent. Reading a missing or mistyped field raises `TpukitError`."""
+
+    def __init__(self, label: str, fields: Mapping[str, Any]) -> None:
+        self._label, self._fields = label, fields
+
+    def text(self, name: str) -> str:
+        """Return a field that is text."""
+        return self._get(name, str)
+
+    def number(self, name: str) -> int:
+        """Return a field that is an integer of at most 53 bits."""
+        value = self._get(name, int)
+        if abs(value) > _MOST:
+            raise self._odd(name)
+        return value
+
+    def seconds(self, name: str) -> float:
+        """Return a field that is a floating-point number of seconds."""
+        value = self._get(name, float)
+        if not abs(value) <= _MOST:
+            raise self._odd(name)
+        return value
+
+    def flag(self, name: str) -> bool:
+        """Return a field that is true or false."""
+        return self._get(name, bool)
+
+    def texts(self, name: str) -> list[str]:
+        """Return a field that is a list of texts."""
+        values = self._get(name, list)
+        if not all(isinstance(value, str) for value in values):
+            raise self._odd(name)
+        return values
+
+    def rows(self, name: str) -> list[AgentAnswer]:
+        """Return a field that is a list of objects."""
+        values = self._get(name, list)
+        if not all(isinstance(value, dict) for value in values):
+            raise self._odd(name)
+        return [AgentAnswer(self._label, value) for value in values]
+
+    def model(self, kind: type[Model]) -> Model:
+        """Return the whole answer as a model; raise `TpukitError` if it is invalid."""
+        try:
+            return kind.model_validate(self._fields)
+        except ValueError as error:
+            what = f"{self._label} gave an invalid answer"
+            raise TpukitError(what, reason=one_line(str(error))[:200]) from error
+
+    def has(self, name: str) -> bool:
+        """Return True if the field exists and is not null."""
+        return self._fields.get(name) is not None
+
+    def _get(self, name: str, kind: type[Value]) -> Value:
+        value = self._fields.get(name)
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise self._odd(name)
+        return value
+
+    def _odd(self, name: str) -> TpukitError:
+        shown = one_line(json.dumps(self._fields))[:200]
+        return TpukitError(f"{self._label} gave an answer without a valid {name}", reason=shown)
+
+
+@cache
+def archive() -> bytes:
+    """Return the archive: the same bytes for the same sources."""
+    sources = {"__main__.py": _MAIN, "tpukit/__init__.py": ""}
+    for folder in ("agent", "agent/system"):
+        for file in resources.files("tpukit").joinpath(folder).iterdir():
+            if file.name.endswith((".py", ".sh")):
+                sources[f"tpukit/{folder}/{file.name}"] = file.read_text("utf-8")
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archived:
+        for name in sorted(sources):
+            archived.writestr(zipfile.ZipInfo(name), sources[name], zipfile.ZIP_DEFLATED)
+    return packed.getvalue()
+
+
+@cache
+def archive_name() -> str:
+    """Return the name of the archive's file on a worker."""
+    return f"{hashlib.sha256(archive()).hexdigest()[:32]}.pyz"
+
+
+def start_line(verb: str, root: Root = "no", in_memory: bool = False) -> str:
+    """Return the shell line that starts the agent, in any login shell."""
+    program, absent = '"$agent"', f"exit {_ABSENT}"
+    if in_memory:
+        program = "-c " + quote([_FROM_MEMORY.format(size=len(archive()))])
+        absent = "agent="
+    given = {"program": program, "absent": absent, "sudo": _SUDO[root], "verb": verb}
+    return shell_line(_START.format(name=archive_name(), **given))
+
+
+def job_command(verb: str, request: Mapping[str, Any], python: str) -> str:
+    """Return the shell command of a job that makes a request to the agent on the worker.
+
+    The interpreter `python` is a shell word. The request is visible in listings of jobs.
+    """
+    given, archive = quote([json.dumps(request)]), shell_word(f"{ROOT}/agent/{archive_name()}")
+    return f"echo {given} | {python} -I -S {archive} {shell_word(ROOT)} /tmp 0 {verb}"
+
+
+def run(
+    connection: Connection,
+    verb: str,
+    request: Mapping[str, Any],
+    *,
+    deadline: Deadline,
+    stdin: Callable[[], Iterable[bytes]] | None = None,
+    on_output: OnOutput | None = None,
+    keep: int = 4 << 20,
+    root: Root = "no",
+) -> Completed:
+    """Have the agent do something, and return how it ended. It is sent if it is not there yet.
+
+    A worker that cannot keep it runs it from memory. `stdin` returns what follows the request on
+    standard input. It is called again if the agent has to be sent.
+
+    Raises `TpukitError` if the worker has no python3, and what `Connection.run` raises.
+    """
+    line = json.dumps(request).encode() + b"\n"
+
+    def start(in_memory: bool = False) -> Completed:
+        head = archive() + line if in_memory else line
+        return connection.run(
+            start_line(verb, root, in_memory),
+            stdin=chain([head], stdin()) if stdin else head,
+            on_output=on_output,
+            deadline=deadline,
+            keep=keep,
+        )
+
+    done = start()
+    if done.status == _ABSENT:
+        done = start(in_memory=not _store(connection, deadline))
+    if done.status == _NO_PYTHON:
+        fix = Fix(note="install python3 there; ssh and run work without it")
+        raise TpukitError(f"{connection.label} has no python3, which tpukit's agent needs", fix=fix)
+    return done
+
+
+def ask(
+    connection: Connection,
+    verb: str,
+    request: Mapping[str, Any],
+    failure: str,
+    *,
+    deadline: Deadline,
+    stdin: Callable[[], Iterable[bytes]] | None = None,
+    keep: int = 4 << 20,
+    root: Root = "no",
+) -> AgentAnswer:
+    """Have the agent do something, and return its answer.
+
+    Raises `TpukitError` (`failure`, and the end of stderr) if it failed or did not answer, and as
+    `run` does.
+    """
+    done = run(connection, verb, request, deadline=deadline, stdin=stdin, keep=keep, root=root)
+    return answer(connection.label, done, failure)
+
+
+def answer(label: str, done: Completed, failure: str) -> AgentAnswer:
+    """Return the last answer on standard output.
+
+    Raises `TpukitError` (`failure`, and the end of stderr) if the agent failed or did not answer.
+    """
+    answers = _ANSWER.findall(done.stdout)
+    if not done.ok or not answers:
+        raise TpukitError(failure, reason=done.reason)
+    return parsed(label, answers[-1])
+
+
+def answers_in(label: str, output: bytes) -> list[AgentAnswer]:
+    """Return all answers in the output of a verb so far; raise the errors of `parsed`."""
+    return [parsed(label, text) for text in _ANSWER.findall(output)]
+
+
+def parsed(label: str, text: bytes) -> AgentAnswer:
+    """Return the answer in a JSON text; raise `TpukitError` if the text is invalid."""
+    try:
+        fields = json.loads(text)
+    except (ValueError, RecursionError):
+        fields = None
+    if not isinstance(fields, dict):
+        raise TpukitError(f"{label} gave an answer that is not JSON", reason=one_line(text[:200]))
+    return AgentAnswer(label, fields)
+
+
+def _store(connection: Connection, deadline: Deadline) -> bool:
+    """Return True if the worker keeps the agent from now on."""
+    words = (archive_name(), str(len(archive())), secrets.token_hex(8))
+    return connection.run(shell_line(_STORE, words), stdin=archive(), deadline=deadline).ok

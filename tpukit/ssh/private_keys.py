@@ -1,0 +1,94 @@
+"""Private keys for paramiko, from files or from an SSH agent."""
+
+from __future__ import annotations
+
+import base64
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tpukit.errors import AuthenticationFailed, Fix
+from tpukit.ssh.keys import KeyPair
+from tpukit.ssh.transport import FAILURES, paramiko
+from tpukit.text import one_line, shown_path
+
+#: The same number as OpenSSH: ssh_config(5), NumberOfPasswordPrompts.
+_ATTEMPTS = 3
+_UNUSABLE = (*FAILURES, paramiko.pkey.UnknownKeyType, ValueError, TypeError)
+
+
+def private_key(path: Path, passphrase: str | None = None) -> Any:
+    """Load a private key from its file, with the certificate beside it.
+
+    Raises `AuthenticationFailed` if it is not a key, or has another passphrase.
+    """
+    try:
+        return paramiko.PKey.from_path(path, passphrase and passphrase.encode())
+    except _UNUSABLE as error:
+        what = f"the private key {one_line(str(path))} cannot be used"
+        raise AuthenticationFailed(what, reason=one_line(str(error))) from error
+
+
+def own_key(key: KeyPair, ask: Callable[[Path], str], seconds: float) -> Any:
+    """Return the user's own key from the agent if it is there, else from its file.
+
+    The agent has `seconds` to answer. `ask` returns the passphrase of the file. Raises the errors
+    of `private_key` and of `ask`.
+    """
+    held, path = _in_agent(key, seconds), key.private_path
+    if held:
+        return held
+    protected = _has_passphrase(path)
+    for _ in range(_ATTEMPTS if protected else 1):
+        try:
+            return private_key(path, ask(path) if protected else None)
+        except AuthenticationFailed as error:
+            last = error
+    last.fix = Fix.command("ssh-add", str(path), note="tpukit finds it in your agent then")
+    raise last
+
+
+def _has_passphrase(path: Path) -> bool:
+    try:
+        paramiko.PKey.from_path(path)
+    except TypeError:  # cryptography raises it if a passphrase is needed
+        return True
+    except _UNUSABLE:
+        pass
+    return False
+
+
+def _in_agent(key: KeyPair, seconds: float) -> Any:
+    """Return the key in the agent of SSH_AUTH_SOCK, or None."""
+    public = base64.b64decode(key.public.split()[1])
+    agent, connected = paramiko.agent.AgentSSH(), paramiko.agent.get_agent_connection()
+    if connected is None:
+        return None
+    try:
+        connected.settimeout(seconds)
+        agent._connect(connected)
+        connected.settimeout(None)  # a signature may wait for the user
+        if public not in [held.blob for held in agent.get_keys()]:
+            return None
+        certificate = Path(f"{key.private_path}-cert.pub")
+        held = _AgentKey(agent, public)
+        if certificate.exists():
+            held.public_blob = paramiko.pkey.PublicBlob.from_file(str(certificate))
+        return held
+    except _UNUSABLE as error:
+        what = f"your agent cannot be asked for the key {shown_path(key.private_path)}"
+        raise AuthenticationFailed(what, reason=one_line(str(error))) from error
+
+
+class _AgentKey(paramiko.agent.AgentKey):  # type: ignore[misc]
+    """A key in the agent; a lock allows one request at a time."""
+
+    def __init__(self, agent: Any, blob: bytes) -> None:
+        super().__init__(agent, blob)
+        self._turn = threading.Lock()
+
+    def sign_ssh_data(self, data: bytes, algorithm: str | None = None) -> Any:
+        """Return the agent's signature."""
+        with self._turn:
+            return super().sign_ssh_data(data, algorithm)

@@ -1,0 +1,4 @@
+"""Watches: if the slice of a command is lost, make it again and restart the command.
+
+Slices are handled in `slices`, commands on them in `jobs`. Nothing here prints.
+"""
