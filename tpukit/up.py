@@ -154,7 +154,7 @@ def up(
         seen.begun = ""
         require_provisioned(report)
         done("provision", counted(report.changes, "change"))
-        progress.on_progress("smoke", f"computing on {len(workers)} workers")
+        progress.on_progress("smoke", f"computing on {counted(len(workers), 'worker')}")
         result = ensure_computes(
             workers,
             AcceleratorType.parse(slice_.accelerator_type),

@@ -2,8 +2,8 @@
 
 A ```console block is run: a line that starts with `$ ` is a command, one with `> ` goes on with it,
 and the lines below are what a terminal shows. `…` stands for anything, on a line of its own for any
-lines. Blank lines and the width of gaps do not count. A command ends with status 0 unless the next
-one is `echo $?`. All blocks of a page run in order, in one shell. Other blocks are only read.
+lines. Blank lines, the width of gaps and lines that report a slow stage do not count. A command
+ends with status 0 unless the next one is `echo $?`. All blocks of a page run in order, in one shell. Other blocks are only read.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 #: Seconds that one page may take.
 SECONDS = 500.0
 _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_TAKES_LONG = re.compile(r", for \d+:\d\d so far$")
 _ESCAPE = re.compile(r"\x1b(\[[0-9;?]*[A-Za-z]|\].*?\x07|[()][A-Z0-9])")
 
 
@@ -182,7 +183,7 @@ def _screen(text: str) -> str:
     """Return what a terminal shows, without its colours, as plain lines."""
     bare = _ESCAPE.sub("", text).replace("\r\n", "\n")
     lines = (_plain(line) for line in bare.split("\n"))
-    return "".join(f"{line}\n" for line in lines if line)
+    return "".join(f"{line}\n" for line in lines if line and not _TAKES_LONG.search(line))
 
 
 def _plain(line: str) -> str:

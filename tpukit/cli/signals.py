@@ -17,6 +17,10 @@ _AGAIN = 128
 #: Seconds between checks of whether the hook still runs, which takes microseconds.
 _LOOK_AGAIN_SECONDS = 0.001
 
+#: Seconds until the main thread is sent a signal again. One that arrives just before it falls asleep
+#: does not wake it.
+_WAKE_AGAIN_SECONDS = 0.01
+
 
 def end_at_termination() -> None:
     """Let SIGTERM and SIGHUP raise `TerminationSignal`, except those that are ignored (nohup)."""
@@ -30,7 +34,7 @@ def lose_none() -> None:
 
     Python runs handlers in the main thread. It stays asleep if the signal arrives just before it
     begins to wait, or if the system delivers the signal to another thread. So a helper thread
-    sends a signal to the main thread itself.
+    sends signals to the main thread itself, until a handler has run there.
 
     Python discards an exception that a handler raises during a finaliser, and calls
     `sys.unraisablehook`. The helper thread then sends the signal again. It first waits until the
@@ -40,15 +44,26 @@ def lose_none() -> None:
     os.set_blocking(told, False)
     main_thread = threading.get_ident()
     signal.set_wakeup_fd(told, warn_on_full_buffer=False)
-    signal.signal(signal.SIGURG, lambda *_: None)
+    awakenings = 0
+
+    def awake(number: int, frame: object) -> None:
+        nonlocal awakenings
+        awakenings += 1
+
+    signal.signal(signal.SIGURG, awake)
 
     def wake() -> None:
         while numbers := os.read(asked, 64):
             lost = [number - _AGAIN for number in numbers if number > _AGAIN]
-            while lost and _runs(main_thread, send_again.__code__):
-                time.sleep(_LOOK_AGAIN_SECONDS)
-            if lost or set(numbers) != {signal.SIGURG}:
-                signal.pthread_kill(main_thread, lost[0] if lost else signal.SIGURG)
+            if lost:
+                while _runs(main_thread, send_again.__code__):
+                    time.sleep(_LOOK_AGAIN_SECONDS)
+                signal.pthread_kill(main_thread, lost[0])
+            elif set(numbers) != {signal.SIGURG}:
+                before = awakenings
+                while awakenings == before:
+                    signal.pthread_kill(main_thread, signal.SIGURG)
+                    time.sleep(_WAKE_AGAIN_SECONDS)
 
     def send_again(lost: sys.UnraisableHookArgs) -> None:
         if not isinstance(lost.exc_value, KeyboardInterrupt):

@@ -16,6 +16,7 @@ from tpukit.console import View
 from tpukit.errors import BadInput, Fix
 from tpukit.models import Slice
 from tpukit.ssh.worker_files import venv_python
+from tpukit.text import counted
 
 if TYPE_CHECKING:
     from tpukit.accelerators import AcceleratorType
@@ -93,7 +94,7 @@ def _computed(
     patience = deadline.within(CONNECT_SECONDS).remaining()
     workers = {slice_.name: toolkit.reach.workers(slice_, "all", patience) for slice_ in slices}
     stages = toolkit.display.stages
-    stages.progress("smoke", f"computing on {sum(map(len, workers.values()))} workers")
+    stages.progress("smoke", f"computing on {counted(sum(map(len, workers.values())), 'worker')}")
 
     def test(slice_: Slice) -> SmokeReport:
         return ensure_computes(
