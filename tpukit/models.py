@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 
 #: States from which a slice cannot recover: delete it and create another one. HIDING and HIDDEN are
 #: not lost: the API can show the slice again (UNHIDING; Cloud TPU API, `Node.State`).
+#: The tiers of capacity that only a queued resource can get.
+QUEUE_ONLY = ("best-effort", "flex-start")
 LOST_STATES = frozenset({"PREEMPTED", "TERMINATED"})
 #: States in which a queued resource yields nothing more, but uses quota until it is deleted.
 DEAD_STATES = frozenset({"FAILED", "SUSPENDED"})
@@ -102,7 +104,7 @@ class Slice(Documented):
     health: str = ""
     health_description: str = ""
     topology: str = ""
-    #: "on-demand", "spot", "preemptible", "reserved", "flex-start", or a newer word of the API
+    #: "on-demand", "spot", "preemptible", "reserved", one of `QUEUE_ONLY`, or a newer word
     provisioning: str = "on-demand"
     network: str = ""
     network_project: str = ""  #: the host project of a Shared VPC, or "" for the slice's project
@@ -182,6 +184,11 @@ class SliceRequest:
     service_account: str = ""
 
     @property
+    def queue_only(self) -> bool:
+        """Whether only a queued resource can get this capacity."""
+        return self.provisioning in QUEUE_ONLY
+
+    @property
     def network_place(self) -> tuple[str, str]:
         """The host project of a Shared VPC, or "" for the request's project, and the network.
 
@@ -242,13 +249,7 @@ class QueueRequest:
 
     slice: SliceRequest
     count: int = 1
-    best_effort: bool = False  #: the tier below on-demand, only in v2alpha1 of the API
     valid_seconds: float | None = None  #: Google stops trying after this time
-
-    @property
-    def provisioning(self) -> str:
-        """The word for the capacity, including "best-effort"."""
-        return "best-effort" if self.best_effort else self.slice.provisioning
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -154,10 +154,10 @@ def test_a_search_for_best_effort_asks_anew_once_its_request_has_failed(
     cloud: Cloud, key: KeyPair, clock: FakeClock
 ) -> None:
     cloud.fault(preset="queued-stockout-internal", times=1)
-    request = labelled(cloud, labels={naming.SEARCH: "1"})
+    request = labelled(cloud, labels={naming.SEARCH: "1"}, provisioning="best-effort")
     found = creation.ensure_somewhere(
         context_on(cloud, key, clock),
-        Search([request], cloud.deadline(3600.0), best_effort=True),
+        Search([request], cloud.deadline(3600.0)),
         firewall=False,
         deadline=cloud.deadline(3600.0),
         on_state=cloud.states.append,

@@ -145,9 +145,34 @@ def test_best_effort_goes_through_the_queue_and_is_taken_up_again(
     assert len(prompt_cloud.tpu.list_queued("-").requests) == 1
 
 
+def test_flex_start_goes_on_to_the_next_zone_and_shows_its_end(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment = {**prompt_cloud.environment(), "TPUKIT_RATES": "v6e=2.70,v6e:flex-start=1.35"}
+    flex = ("--flex-start", "--max-run-duration", "2h", "--no-firewall", "--json")
+    words = ("create", "v6e-4", "demo", *flex, "--zones", "us-east1-d,us-east5-a")
+    done = run(*words, environment=environment)
+    assert done.status == 0, done.err
+    (refusal,) = done.document["refusals"]
+    assert (refusal["zone"], refusal["again"]) == ("us-east1-d", "elsewhere")
+    slice_ = done.document["slice"]
+    assert (slice_["zone"], slice_["provisioning"]) == ("us-east5-a", "flex-start")
+    (shown,) = run("list", "--json", environment=environment).document["slices"]
+    assert shown["lifetime"]["seconds_left"] == pytest.approx(7200, abs=60)
+    assert shown["lifetime"]["cost"] == 0.0
+    again = run(*words, environment=environment)
+    assert (again.document["created"], len(prompt_cloud.nodes())) == (False, 1)
+    longer = run("extend", "demo", "--ttl", "3h", environment=environment).says(2)
+    assert "Google deletes flex-start slice demo at" in longer.err
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
+        (("--flex-start",), "need each other"),
+        (("--max-run-duration", "2h"), "need each other"),
+        (("--flex-start", "--max-run-duration", "8d"), "at most 7d"),
+        (("--flex-start", "--max-run-duration", "2h", "--spot"), "exclude each other"),
         (("--zones", ZONE, "--anywhere"), "exclude each other"),
         (("--max-wait", "3h"), "needs --keep-trying"),
         (("--keep-trying", "--max-wait", "long"), "is not a duration"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import pytest
@@ -40,7 +40,10 @@ SAMPLES: dict[str, Any] = {
     "zone": ZONE,
 }
 #: Requests of the queue, which take roads of their own.
-QUEUED = (QueueRequest(REQUEST), QueueRequest(REQUEST, count=2, best_effort=True))
+QUEUED = (
+    QueueRequest(REQUEST),
+    QueueRequest(replace(REQUEST, provisioning="best-effort"), count=2),
+)
 #: What returns another provider, and calls nothing.
 _MAKERS = ("once", "within", "planning")
 

@@ -17,6 +17,7 @@ from tpukit.errors import (
     SliceLost,
     TpukitError,
 )
+from tpukit.google.node_json import MAX_RUN
 from tpukit.models import DataDisk, QueuedResource, QueueRequest
 from tpukit.slices import lifetime, naming
 from tpukit.slices import queue_requests as queue
@@ -96,12 +97,35 @@ def test_what_is_asked_for_is_what_the_queue_has(
 
 
 def test_best_effort_goes_by_the_version_of_the_api_that_has_it(cloud: Cloud) -> None:
-    wanted = replace(request(cloud), best_effort=True)
+    wanted = request(cloud, provisioning="best-effort")
     found, made = ensure(cloud, wanted)
     assert made
     assert found.slices == ("pair-0", "pair-1")
     (record,) = cloud.server.service.context.state.queued_resources.values()
     assert record["request"]["bestEffort"] == {}
+
+
+def test_flex_start_ends_after_its_duration(cloud: Cloud, clock: FakeClock) -> None:
+    flex = {
+        "zone": "us-east5-a",
+        "accelerator_type": "v6e-4",
+        "runtime_version": "v2-alpha-tpuv6e",
+        "provisioning": "flex-start",
+        "labels": {MAX_RUN: "7200"},
+    }
+    queued, _ = ensure(cloud, request(cloud, **flex))
+    (record,) = cloud.server.service.context.state.queued_resources.values()
+    assert record["request"]["provisioningModel"] == "FLEX_START"
+    assert record["request"]["runDuration"] == {"maxRunDuration": "7200s"}
+    assert queued.provisioning == "flex-start"
+    wait(cloud, queued)
+    slice_ = find(cloud.tpu, "pair-0")
+    assert slice_.provisioning == "flex-start"
+    assert lifetime.lifetime(slice_, clock.time()).seconds_left == pytest.approx(7200, abs=120)
+    clock.sleep(7200.0)
+    clock.sleep(120.0)
+    assert cloud.tpu.list("-").slices == ()
+    assert cloud.tpu.get_queued("us-east5-a", "pair").state == "SUSPENDED"
 
 
 @pytest.mark.parametrize("phase", ["before", "after"])
@@ -142,12 +166,13 @@ def test_a_request_with_another_spec_is_refused(
     assert told in caught.value.why
 
 
-@pytest.mark.parametrize("first", [True, False])
-def test_best_effort_and_on_demand_are_two_requests(cloud: Cloud, first: bool) -> None:
-    ensure(cloud, replace(request(cloud), best_effort=first))
+@pytest.mark.parametrize("tiers", [("best-effort", "on-demand"), ("on-demand", "best-effort")])
+def test_best_effort_and_on_demand_are_two_requests(cloud: Cloud, tiers: tuple[str, str]) -> None:
+    first, second = (request(cloud, provisioning=tier) for tier in tiers)
+    ensure(cloud, first)
     with pytest.raises(NameTaken, match="with another spec"):
-        ensure(cloud, replace(request(cloud), best_effort=not first))
-    assert not ensure(cloud, replace(request(cloud), best_effort=first))[1]
+        ensure(cloud, second)
+    assert not ensure(cloud, first)[1]
 
 
 def test_the_same_request_is_taken_up_with_its_lifetime_and_the_time_it_is_tried(

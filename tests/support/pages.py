@@ -3,7 +3,8 @@
 A ```console block is run: a line that starts with `$ ` is a command, one with `> ` goes on with it,
 and the lines below are what a terminal shows. `…` stands for anything, on a line of its own for any
 lines. Blank lines, the width of gaps and lines that report a slow stage do not count. A command
-ends with status 0 unless the next one is `echo $?`. All blocks of a page run in order, in one shell. Other blocks are only read.
+ends with status 0 unless the next one is `echo $?`. All blocks of a page
+run in order, in one shell. Other blocks are only read.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def ensure_somewhere(
     opened: list[Opening] = []
 
     def attempt(request: SliceRequest) -> Reachable:
-        if search.best_effort:
+        if request.queue_only:
             until = search.asking or deadline.within(search.seconds)
             _wait_in_queue(context, request, deadline=until, on_state=on_state)
         limit = deadline.within(search.seconds)
@@ -124,10 +124,10 @@ def ensure_somewhere(
 def _wait_in_queue(
     context: Context, request: SliceRequest, *, deadline: Deadline, on_state: OnState
 ) -> None:
-    """Create the slice through a best-effort queued resource, and wait for it."""
+    """Create the slice through a queued resource, and wait for it."""
     request = with_access(request, context)
     _prepare(context, request, firewall=False, deadline=deadline)
-    wanted, provider = QueueRequest(request, best_effort=True), context.provider
+    wanted, provider = QueueRequest(request), context.provider
     queued, _ = ensure_queued(
         provider, wanted, deadline=deadline, journal=context.journal, on_state=on_state
     )

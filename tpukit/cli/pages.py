@@ -74,8 +74,8 @@ VERBS = tuple(name for name in SUMMARIES if name not in GROUPS)
 #: A command with more parameters has a section of flags for each subject.
 _MANY = 24
 _SUBJECTS = {
-    "Capacity": "zones anywhere types keep_trying max_wait best_effort"
-    " spot preemptible reserved on_demand",
+    "Capacity": "zones anywhere types keep_trying max_wait"
+    " spot preemptible reserved on_demand best_effort flex_start max_run_duration",
     "Network": "source_ranges no_firewall network subnetwork internal_ips tags"
     " iap jump accept_new_host_keys",
     "Workers": "runtime_version allow_unfit_runtime data_disks service_account metadata"

@@ -49,11 +49,6 @@ class CapacityFlags:
         ),
     ] = ""
 
-    best_effort: Annotated[
-        bool,
-        Option("--best-effort", help="Best-effort capacity, through a queued resource."),
-    ] = False
-
     @property
     def given(self) -> bool:
         """True if the flags ask for more than one try in one place."""
@@ -89,7 +84,7 @@ def search(
         TpukitError: the zones that offer a type could not be read.
     """
     asking = capacity.seconds
-    if capacity.best_effort and (capacity.zones or capacity.anywhere or capacity.types):
+    if options.best_effort and (capacity.zones or capacity.anywhere or capacity.types):
         raise BadInput(
             "--best-effort waits in one zone's queue",
             fix=Fix(note="leave out --zones, --anywhere and --types"),
@@ -103,13 +98,11 @@ def search(
     say_wanted(toolkit.console, requests)
     for line in filter(None, map(needs, requests)):
         toolkit.console.detail(line)
-    if capacity.best_effort and requests[0].provisioning != "on-demand":
-        raise BadInput(f"--best-effort and --{requests[0].provisioning} exclude each other")
     if not capacity.given:
-        return Search(requests, seconds=timeout, best_effort=capacity.best_effort)
+        return Search(requests, seconds=timeout)
     sought = [replace(request, labels={**request.labels, SEARCH: "1"}) for request in requests]
     until = toolkit.deadline(asking) if asking else None
-    return Search(sought, until, timeout, best_effort=capacity.best_effort)
+    return Search(sought, until, timeout)
 
 
 def planned_search(

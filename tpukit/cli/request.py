@@ -16,7 +16,8 @@ from tpukit.cli.toolkit import Toolkit
 from tpukit.clock import Clock
 from tpukit.console import Console
 from tpukit.errors import BadInput, Fix
-from tpukit.models import DataDisk, SliceRequest
+from tpukit.google.node_json import MAX_RUN
+from tpukit.models import QUEUE_ONLY, DataDisk, SliceRequest
 from tpukit.slices import lifetime, naming
 from tpukit.text import one_line
 
@@ -36,6 +37,20 @@ class RequestFlags:
     on_demand: Annotated[
         bool, Option("--on-demand", help="Capacity that is never preempted (default).")
     ] = False
+    best_effort: Annotated[
+        bool,
+        Option("--best-effort", help="The tier below on-demand; the request waits in a queue."),
+    ] = False
+    flex_start: Annotated[
+        bool,
+        Option(
+            "--flex-start",
+            help="Cheap capacity for --max-run-duration; the request waits in a queue.",
+        ),
+    ] = False
+    max_run_duration: Annotated[
+        str, Option(metavar="DURATION", help="Google deletes the slice after it; at most 7d.")
+    ] = ""
     allow_unfit_runtime: Annotated[
         bool,
         Option(
@@ -63,19 +78,21 @@ class RequestFlags:
 
     def repeated(self) -> tuple[str, ...]:
         """Return the flags that a later `up` needs to find the same slice, without route flags."""
-        said = [
-            f"--{name.replace('_', '-')}"
-            for name in ("spot", "preemptible", "reserved")
-            if getattr(self, name)
-        ]
-        for name, value in (("network", self.network), ("runtime-version", self.runtime_version)):
-            said += [f"--{name}", value] if value else []
+        said = [f"--{tier}" for tier in _BOUGHT[:-1] if self.buys(tier)]
+        for name in ("network", "runtime_version", "max_run_duration"):
+            value = getattr(self, name)
+            said += [f"--{name.replace('_', '-')}", value] if value else []
         return tuple(said)
+
+    def buys(self, tier: str) -> bool:
+        """Return True if the flag of a tier of capacity was given."""
+        return bool(getattr(self, tier.replace("-", "_")))
 
 
 DEFAULTS = RequestFlags()
 #: The flags that choose how capacity is bought; at most one may be given.
-_BOUGHT = ("spot", "preemptible", "reserved", "on-demand")
+_BOUGHT = ("spot", "preemptible", "reserved", *QUEUE_ONLY, "on-demand")
+_WEEK = 7 * 24 * 3600
 _DISK = re.compile(r"projects/[^/\s]+/(zones|regions)/[^/\s]+/disks/[^/\s]+")
 
 
@@ -143,7 +160,11 @@ def _request(
         network=flags.network or toolkit.settings.get("network") or "default",
         subnetwork=flags.subnetwork,
         external_addresses=not flags.internal_ips,
-        labels={**check_labels(pairs(flags.labels, "--labels")), **_lifetime(toolkit.clock, flags)},
+        labels={
+            **check_labels(pairs(flags.labels, "--labels")),
+            **_lifetime(toolkit.clock, flags),
+            **_longest_run(flags),
+        },
         tags=words(flags.tags),
         metadata=pairs(flags.metadata, "--metadata"),
         data_disks=tuple(data_disk(disk, accelerator.workers) for disk in flags.data_disks or ()),
@@ -157,10 +178,28 @@ def _lifetime(clock: Clock, flags: RequestFlags) -> Mapping[str, str]:
 
 
 def _provisioning(flags: RequestFlags) -> str:
-    given = [tier for tier in _BOUGHT if getattr(flags, tier.replace("-", "_"))]
+    given = [tier for tier in _BOUGHT if flags.buys(tier)]
     if len(given) > 1:
         raise BadInput(f"--{given[0]} and --{given[1]} exclude each other")
     return given[0] if given else "on-demand"
+
+
+def _longest_run(flags: RequestFlags) -> Mapping[str, str]:
+    """Return the label of a flex-start slice, for at most a week.
+
+    Source of the limit: Cloud TPU documentation, "Request TPUs using Flex-start".
+    """
+    if flags.flex_start != bool(flags.max_run_duration):
+        raise BadInput(
+            "--flex-start and --max-run-duration need each other",
+            fix=Fix(note="for example: --flex-start --max-run-duration 8h; at most 7d"),
+        )
+    if not flags.flex_start:
+        return {}
+    longest = seconds(flags.max_run_duration, "--max-run-duration")
+    if longest > _WEEK:
+        raise BadInput("--max-run-duration is at most 7d")
+    return {MAX_RUN: f"{longest:.0f}"}
 
 
 def data_disk(text: str, workers: int) -> DataDisk:

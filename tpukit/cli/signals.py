@@ -17,8 +17,8 @@ _AGAIN = 128
 #: Seconds between checks of whether the hook still runs, which takes microseconds.
 _LOOK_AGAIN_SECONDS = 0.001
 
-#: Seconds until the main thread is sent a signal again. One that arrives just before it falls asleep
-#: does not wake it.
+#: Seconds until the main thread is sent a signal again. A signal that arrives just before the
+#: thread falls asleep does not wake it.
 _WAKE_AGAIN_SECONDS = 0.01
 
 

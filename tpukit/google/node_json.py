@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from tpukit.google.credentials import SCOPES
 from tpukit.google.enumerations import DISK_MODE, INITIATOR, NODE_HEALTH, NODE_STATE, QUEUED_STATE
 from tpukit.models import (
+    QUEUE_ONLY,
     DataDisk,
     QueuedResource,
     QueueRequest,
@@ -31,6 +32,8 @@ Kind = TypeVar("Kind")
 
 #: The label of a queued resource, and of its slices, for a tier for which v2 has no field.
 CAPACITY = "tpukit-capacity"
+#: The label of flex-start slices with the seconds until Google deletes them.
+MAX_RUN = "tpukit-max-run"
 #: The value of `Slice.api` for this API.
 API = "tpu"
 #: Texts are cut to this number of characters.
@@ -83,6 +86,7 @@ def _slice(node: Any) -> Slice:
     # A node has one network, or several if it has several interfaces; the first is the main one.
     networks = field(node, "networkConfigs", list, [])
     network = field(node, "networkConfig", dict, {}) or (networks[0] if networks else {})
+    labels = {_line(key): _line(value) for key, value in _texts(node, "labels").items()}
     return Slice(
         name=name,
         project=project,
@@ -102,10 +106,10 @@ def _slice(node: Any) -> Slice:
             _worker(index, endpoint)
             for index, endpoint in enumerate(field(node, "networkEndpoints", list, []))
         ),
-        labels={_line(key): _line(value) for key, value in _texts(node, "labels").items()},
+        labels=labels,
         tags=tuple(_line(tag) for tag in field(node, "tags", list, [])),
         metadata=_texts(node, "metadata"),
-        provisioning=_provisioning(field(node, "schedulingConfig", dict, {})),
+        provisioning=_labelled(labels) or _provisioning(field(node, "schedulingConfig", dict, {})),
         created=_text(node, "createTime"),
         queued_resource=_last(node, "queuedResource"),
         service_account=_text(field(node, "serviceAccount", dict, {}), "email"),
@@ -150,17 +154,23 @@ def _names(document: Any) -> tuple[str, str, str]:
     return _line(parts[1]), _line(parts[3]), _line(parts[5])
 
 
+def _labelled(labels: Mapping[str, str]) -> str:
+    """Return the tier of `QUEUE_ONLY` in the labels, or ""."""
+    tier = labels.get(CAPACITY, "")
+    return tier if tier in QUEUE_ONLY else ""
+
+
 def _provisioning(scheduling: Any) -> str:
     bought = (word for word in _BOUGHT if field(scheduling, word, bool, False))
     return next(bought, _model(scheduling))
 
 
 def _queued_provisioning(document: Any, labels: Mapping[str, str]) -> str:
-    """Return how a request buys capacity. v2 has no field for best effort, so our label says it."""
+    """Return how a request buys capacity; for `QUEUE_ONLY`, v2 has only our label."""
     if document.get("spot") is not None:
         return "spot"
-    if document.get("bestEffort") is not None or CAPACITY in labels:
-        return labels.get(CAPACITY, "best-effort")
+    if document.get("bestEffort") is not None or _labelled(labels):
+        return _labelled(labels) or "best-effort"
     reserved = field(field(document, "guaranteed", dict, {}), "reserved", bool, False)
     return "reserved" if reserved or _text(document, "reservationName") else _model(document)
 
@@ -275,11 +285,12 @@ def queued_fields(request: QueueRequest, parent: str) -> Json:
     """Return the JSON of a queued resource for a create.
 
     The queued resource says how capacity is bought, its nodes do not (API reference, REST resource
-    queuedResources). Only v2alpha1 has best effort, and it has another name for several nodes.
+    queuedResources). Only v2alpha1 has the tiers of `QUEUE_ONLY`, and it has another name for
+    several nodes.
     """
-    name, count, bought = request.slice.name, request.count, request.provisioning
-    several = "multiNodeParams" if request.best_effort else "multisliceParams"
-    tier = {CAPACITY: bought} if request.best_effort else {}
+    name, count, bought = request.slice.name, request.count, request.slice.provisioning
+    several = "multiNodeParams" if request.slice.queue_only else "multisliceParams"
+    tier = {CAPACITY: bought} if request.slice.queue_only else {}
     labels = {**request.slice.labels, **tier}
     spec = _given(
         parent=parent,
@@ -293,9 +304,18 @@ def queued_fields(request: QueueRequest, parent: str) -> Json:
     return {
         "tpu": {"nodeSpec": [spec]},
         **({"spot": {}} if bought == "spot" else {}),
-        **({"bestEffort": {}} if request.best_effort else {}),
+        **({"bestEffort": {}} if bought == "best-effort" else {}),
+        **(_flex_start(labels) if bought == "flex-start" else {}),
         **({"reservationName": f"{parent}/reservations/-"} if bought == "reserved" else {}),
         **({"queueingPolicy": until} if until else {}),
+    }
+
+
+def _flex_start(labels: Mapping[str, str]) -> Json:
+    """Return the fields of a flex-start request, as in v2alpha1's discovery document."""
+    return {
+        "provisioningModel": "FLEX_START",
+        "runDuration": {"maxRunDuration": f"{labels[MAX_RUN]}s"},
     }
 
 

@@ -154,9 +154,9 @@ class _RehearsedSlices:
             state="ACTIVE",
             slices=request.names,
             accelerator_type=wanted.accelerator_type,
-            provisioning=request.provisioning,
+            provisioning=request.slice.provisioning,
             labels=wanted.labels,
-            node=replace(wanted.expected, provisioning=request.provisioning),
+            node=replace(wanted.expected, provisioning=request.slice.provisioning),
             valid_seconds=request.valid_seconds,
         )
         for name in request.names:

@@ -104,8 +104,8 @@ class CloudTpu(SliceProvider):
             "POST",
             f"{parent}/queuedResources",
             queued_fields(request, parent),
-            # Only v2alpha1 has a field for best effort (discovery document of 2026).
-            version="v2alpha1" if request.best_effort else "v2",
+            # Only v2alpha1 has fields for best effort and flex-start (discovery document of 2026).
+            version="v2alpha1" if request.slice.queue_only else "v2",
             query={
                 "queuedResourceId": name,
                 # Two creates with the same request id count as one: AIP-155.

@@ -53,15 +53,13 @@ class Search:
     """Requests for one name, in order of preference, and the deadline for asking again.
 
     Without `asking` there is one round. `seconds` limit the work after a place has given capacity.
-    `best_effort` capacity comes only from queued resources. If `apart`, the search ignores slices
-    of that name in other zones.
+    If `apart`, the search ignores slices of that name in other zones.
     """
 
     requests: Sequence[SliceRequest]
     asking: Deadline | None = None
     seconds: float = inf
     jitter: Callable[[float, float], float] = uniform
-    best_effort: bool = False
     apart: bool = False
 
     @property

@@ -141,6 +141,9 @@ class _Creation:
             raise error
 
     def _create(self) -> None:
+        if self.request.queue_only:
+            gone = f"slice {self.request.name} is gone, and only the queue has its capacity"
+            raise SliceLost(gone, fix=Fix.command("tpukit", "queue", "list"))
         end = lifetime.seconds_of(self.request.labels.get(lifetime.EXPIRES, ""))
         if end is not None and end <= self.provider.now():
             over = f"slice {self.request.name} was not created: its lifetime is over"

@@ -22,7 +22,7 @@ SORTED: Mapping[str, Callable[[Slice], str]] = {
     "type": lambda slice_: slice_.accelerator_type,
     "state": lambda slice_: slice_.state,
     "created": lambda slice_: slice_.created,
-    "expires": lambda slice_: slice_.labels.get(lifetime.EXPIRES, "~"),  # never: behind the others
+    "expires": lambda slice_: f"{lifetime.end_of(slice_) or 1e18:020.0f}",  # never: the last
 }
 _PATTERN = re.compile(r"(?=.*[*?[])[-a-z0-9*?!\[\]]+")
 _LIST = Fix.command("tpukit", "list", note="shows the slices")

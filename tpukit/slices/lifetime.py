@@ -8,11 +8,12 @@ for labels"). Such texts sort by time, also in gcloud's `--filter`.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from tpukit.errors import BadInput, Fix
+from tpukit.google.node_json import MAX_RUN
 from tpukit.models import Documented, Slice
 from tpukit.slices.naming import label
 from tpukit.text import one_line
@@ -58,7 +59,8 @@ def asked(labels: Mapping[str, str]) -> Mapping[str, str]:
     """Return the time to live, idle time and purpose in a request's labels, for comparison."""
     made, ends = (seconds_of(labels.get(key, "")) for key in (CREATED, EXPIRES))
     ttl = "" if made is None or ends is None else f"{ends - made:.0f} s"
-    return {"ttl": ttl, "idle": labels.get(IDLE, ""), "purpose": labels.get(PURPOSE, "")}
+    same = {"idle": IDLE, "purpose": PURPOSE, "max run": MAX_RUN}
+    return {"ttl": ttl, **{what: labels.get(key, "") for what, key in same.items()}}
 
 
 def renewed(given: Mapping[str, str], now: float) -> Mapping[str, str]:
@@ -118,10 +120,33 @@ def created_at(slice_: Slice) -> float | None:
         return seconds_of(slice_.labels.get(CREATED, ""))
 
 
+def end_of(slice_: Slice) -> float | None:
+    """Return when a slice ends, in seconds since the epoch: by its label, or by Google's limit."""
+    ends = [seconds_of(slice_.labels.get(EXPIRES, "")), run_end(slice_)]
+    return min((end for end in ends if end is not None), default=None)
+
+
+def run_end(slice_: Slice) -> float | None:
+    """Return when Google deletes a flex-start slice, in seconds since the epoch, or None."""
+    created, longest = created_at(slice_), slice_.labels.get(MAX_RUN, "")
+    return created + int(longest) if created is not None and longest.isdecimal() else None
+
+
+def check_run(slices: Iterable[Slice], end: float) -> None:
+    """Raise `BadInput` if Google deletes a flex-start slice before a new end."""
+    for slice_ in slices:
+        latest = run_end(slice_)
+        if latest is not None and latest < end:
+            raise BadInput(
+                f"Google deletes flex-start slice {slice_.name} at {moment(latest)}",
+                why="its --max-run-duration cannot be changed",
+            )
+
+
 def lifetime(slice_: Slice, now: float, rates: Mapping[str, float] | None = None) -> Lifetime:
     """Return the lifetime of a slice; `rates` are the prices of a chip for an hour."""
     since, text = created_at(slice_), slice_.labels.get(EXPIRES, "")
-    end = seconds_of(text)
+    end = end_of(slice_)
     hours = None if since is None else max(0.0, now - since) / 3600
     rate = _rate(slice_, rates or {})
     return Lifetime(
@@ -130,7 +155,7 @@ def lifetime(slice_: Slice, now: float, rates: Mapping[str, float] | None = None
         seconds_left=None if end is None else end - now,
         hours=None if hours is None else round(hours, 2),
         cost=None if hours is None or rate is None else round(hours * rate, 2),
-        unreadable=text if end is None else "",
+        unreadable=text if text and seconds_of(text) is None else "",
     )
 
 

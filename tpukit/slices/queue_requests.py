@@ -163,15 +163,8 @@ def extend_queued(
         raise TpukitError(f"queued resource {queued.name} could not be read")
     now = lifetime.moment(provider.now())
     labels = {**queued.labels, lifetime.CREATED: now, lifetime.EXPIRES: end}
-    best_effort = queued.provisioning == "best-effort"
-    asked = replace(
-        queued.node.request,
-        labels={key: text for key, text in labels.items() if text},
-        provisioning="on-demand" if best_effort else queued.provisioning,
-    )
-    request = _anew(
-        QueueRequest(asked, len(queued.slices), best_effort, queued.valid_seconds), queued
-    )
+    asked = replace(queued.node.request, labels={key: text for key, text in labels.items() if text})
+    request = _anew(QueueRequest(asked, len(queued.slices), queued.valid_seconds), queued)
     delete_queued(
         provider, queued, force=False, deadline=deadline, journal=journal, on_state=check_waits
     )
@@ -302,7 +295,7 @@ def _check_same(queued: QueuedResource, request: QueueRequest) -> None:
         for what, (has, want) in pairs.items()
         if has != want
     ]
-    differences += unlike(queued.node, replace(asked, provisioning=request.provisioning))
+    differences += unlike(queued.node, asked)
     if differences:
         raise NameTaken(
             f"queued resource {queued.name} exists with another spec",

@@ -18,7 +18,7 @@ from typing import Any
 
 from tpukit.access import ssh_rule
 from tpukit.errors import BadInput, Fix, NameTaken, TpukitError
-from tpukit.google.node_json import CAPACITY
+from tpukit.google.node_json import CAPACITY, MAX_RUN
 from tpukit.models import DataDisk, Documented, Slice, SliceChange, SliceRequest
 from tpukit.paths import exclusively, private_directory, recall_json, replace_file
 from tpukit.slices import lifetime, naming
@@ -305,7 +305,7 @@ def request_of(slice_: Slice) -> SliceRequest:
     It lacks the labels of a single create and the tag of the slice's rule. It keeps the slice's
     end, so the next slice gets no additional time.
     """
-    once = (naming.NONCE, naming.SEARCH, lifetime.CREATED, CAPACITY)
+    once = (naming.NONCE, naming.SEARCH, lifetime.CREATED, CAPACITY, MAX_RUN)
     labels = {key: value for key, value in slice_.labels.items() if key not in once}
     tags = tuple(tag for tag in slice_.tags if tag != ssh_rule.rule_name(slice_))
     return replace(slice_.request, labels=labels, tags=tags)

@@ -52,6 +52,7 @@ def extend(
         return _extend_request(toolkit, request, ttl, seconds, deadline, force=force)
     ownership.confirm(toolkit, "extend", slices, force=force, always=False, flags=("--ttl", ttl))
     now = toolkit.cloud.provider.now()
+    lifetime.check_run(slices, now + (seconds or 0.0))
     end = None if seconds is None else lifetime.moment(now + seconds)
     edits = Edits(labels={lifetime.EXPIRES: end}, ours=True)
     done = [

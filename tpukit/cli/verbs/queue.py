@@ -33,9 +33,6 @@ class QueueFlags:
     count: Annotated[
         int, Option(metavar="N", help="Number of slices; several are a multislice.", min=1, max=256)
     ] = 1
-    best_effort: Annotated[
-        bool, Option("--best-effort", help="Use the tier below on-demand, without guarantee.")
-    ] = False
     valid_until: Annotated[
         str, Option(metavar="DURATION", help="Let Google try for this time; default: no end.")
     ] = ""
@@ -73,14 +70,11 @@ def create(
     zone = toolkit.settings.get("zone")
     (slice_request,) = slice_requests(toolkit, name, [(accelerator, zone)], options)
     say_wanted(toolkit.console, [slice_request])
-    if queue.best_effort and slice_request.provisioning != "on-demand":
-        raise BadInput(f"--best-effort and --{slice_request.provisioning} exclude each other")
     if slice_request.provisioning == "preemptible":
         raise BadInput("the queue has no --preemptible", fix=Fix(note="--spot is its newer form"))
     request = QueueRequest(
         with_access(slice_request, toolkit.reach.context()),
         queue.count,
-        queue.best_effort,
         flag.seconds(queue.valid_until, "--valid-until") if queue.valid_until else None,
     )
     naming.check_name(request.names[-1])

@@ -161,9 +161,9 @@ def _kept(
     request, zones = sought.requests[0], [request_.zone for request_ in sought.requests[1:]]
     if capacity.types:
         raise BadInput("--keep needs a single type", fix=Fix(note="leave out --types"))
-    if sought.best_effort:
-        what = "--keep cannot make a best-effort slice again"
-        raise BadInput(what, fix=Fix(note="leave out --keep or --best-effort"))
+    if request.queue_only:
+        what = f"--keep cannot make a {request.provisioning} slice again"
+        raise BadInput(what, fix=Fix(note=f"leave out --keep or --{request.provisioning}"))
     check_places(request, zones)
     return WatchSpec(
         request,
