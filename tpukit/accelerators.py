@@ -178,6 +178,11 @@ def is_listed(name: str) -> bool:
     return any(type_.name == name for type_ in all_types())
 
 
+def region_of(zone: str) -> str:
+    """Return the region of a zone: us-central1 for us-central1-a."""
+    return zone.rpartition("-")[0]
+
+
 def meant_zone(zone: str) -> str:
     """Return the right spelling of a misspelled zone (`us-centrl1-a`), or "".
 

@@ -145,6 +145,26 @@ def test_best_effort_goes_through_the_queue_and_is_taken_up_again(
     assert len(prompt_cloud.tpu.list_queued("-").requests) == 1
 
 
+def test_a_used_up_quota_names_what_holds_it_and_reap_own_frees_it(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment = prompt_cloud.environment()
+    quota = {"name": "v3-8", "zone": ZONE, "limit": 8}
+    prompt_cloud.control("POST", "catalogue/quotas", quota)
+    create = ("create", "v3-8")
+    assert run(*create, "old", "--no-firewall", environment=environment).status == 0
+    prompt_cloud.change("old", state="PREEMPTED")
+    told = run(*create, "demo", "--no-firewall", environment=environment).says(6).err
+    assert f"slice old ({ZONE}, PREEMPTED, of ada): it is PREEMPTED; it uses quota" in told
+    assert "fix: tpukit reap" in told
+    assert run("queue", *create, "demo", environment=environment).says(6).err.count("old (") == 1
+    done = run(*create, "demo", "--no-firewall", "--reap-own", environment=environment)
+    assert done.status == 0, done.err
+    assert [name.rpartition("/")[2] for name in prompt_cloud.nodes()] == ["demo"]
+    again = run(*create, "more", "--no-firewall", "--reap-own", environment=environment).says(6)
+    assert "uses quota" not in again.err
+
+
 def test_flex_start_goes_on_to_the_next_zone_and_shows_its_end(
     run: Run, prompt_cloud: Cloud
 ) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from support.local_cloud import ZONE, Cloud, FakeClock
+from support.local_cloud import ZONE, Cloud, FakeClock, running_cloud
 from support.slices import at_sleep, labelled
 
 from tpukit.errors import (
@@ -126,6 +127,19 @@ def test_flex_start_ends_after_its_duration(cloud: Cloud, clock: FakeClock) -> N
     clock.sleep(120.0)
     assert cloud.tpu.list("-").slices == ()
     assert cloud.tpu.get_queued("us-east5-a", "pair").state == "SUSPENDED"
+
+
+def test_provisioning_is_not_waited_for_longer_than_an_hour(
+    tmp_path: Path, clock: FakeClock
+) -> None:
+    with running_cloud(tmp_path, create_seconds=7200.0, clock=clock) as slow:
+        queued, _ = ensure(slow)
+        began = clock.monotonic()
+        with pytest.raises(DeadlinePassed, match="PROVISIONING for 3600 s") as caught:
+            wait(slow, queued, 24 * 3600.0)
+        assert clock.monotonic() - began < 2 * 3600
+        assert str(caught.value.fix).startswith("tpukit queue delete pair")
+        assert slow.tpu.list_queued("-").requests
 
 
 @pytest.mark.parametrize("phase", ["before", "after"])

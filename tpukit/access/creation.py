@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
-from tpukit.accelerators import AcceleratorType, is_listed
+from tpukit.accelerators import AcceleratorType, is_listed, region_of
 from tpukit.access import rule_opening, ssh_rule
 from tpukit.access.cleanup import Cleanup
 from tpukit.access.context import Context
@@ -202,7 +202,7 @@ def _seen(context: Context, expected: Slice, request: SliceRequest, firewall: bo
         address = provider.worker_address(request.external_addresses)
         reads["source"] = lambda: rule_opening.sources(context, address)
     if addresses(request) > 1:
-        region = zone.rpartition("-")[0]
+        region = region_of(zone)
         reads["addresses"] = partial(context.firewall.once().free_addresses, region)
     return dict(zip(reads, fan_out(list(reads.values()), lambda read: read()), strict=True))
 
@@ -242,7 +242,7 @@ def _unlisted_version(seen: Outcomes, request: SliceRequest) -> TpukitError | No
 
 def _few_addresses(seen: Outcomes, request: SliceRequest) -> TpukitError | None:
     free = seen["addresses"].value if "addresses" in seen else None
-    wanted, region = addresses(request), request.zone.rpartition("-")[0]
+    wanted, region = addresses(request), region_of(request.zone)
     if free is None or wanted <= free:
         return None
     return QuotaExceeded(

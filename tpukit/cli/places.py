@@ -8,7 +8,7 @@ from typing import Annotated
 
 from typer import Option
 
-from tpukit.accelerators import AcceleratorType
+from tpukit.accelerators import AcceleratorType, region_of
 from tpukit.cli import listings
 from tpukit.cli.dry_run import rehearse
 from tpukit.cli.parameters import seconds, words, zone_names
@@ -48,6 +48,13 @@ class CapacityFlags:
             help=f"Time for --keep-trying, for all slices together; default: {_MAX_WAIT}.",
         ),
     ] = ""
+
+    reap_own: Annotated[
+        bool,
+        Option(
+            "--reap-own", help="If a quota is used up, delete your dead slices and requests first."
+        ),
+    ] = False
 
     @property
     def given(self) -> bool:
@@ -177,6 +184,6 @@ def _places(
 
 def _distance(home: str, zone: str) -> tuple[bool, bool, bool, str]:
     """Return a sort key: the home zone first, then its region, its continent, the others."""
-    region, continent = home.rpartition("-")[0], home.partition("-")[0]
-    same = zone.rpartition("-")[0] == region, zone.partition("-")[0] == continent
+    region, continent = region_of(home), home.partition("-")[0]
+    same = region_of(zone) == region, zone.partition("-")[0] == continent
     return zone != home, not same[0], not same[1], zone

@@ -34,6 +34,8 @@ from tpukit.slices.last_seen import OnState, passing
 from tpukit.slices.naming import NONCE, OWNER, is_owner
 from tpukit.slices.queued import delete_queued
 
+#: How long a request may be PROVISIONING; 45 minutes without a slice are on record in public logs.
+PROVISIONING_SECONDS = 3600.0
 #: The first and longest pause between two reads; a request waits for minutes to days.
 _PAUSE = (2.0, 15.0)
 #: States of an accepted request that has no slices yet.
@@ -198,7 +200,7 @@ def wait_queued(
         DeadlinePassed: it is not filled yet, and still in the queue.
     """
     provider = provider.within(deadline)
-    once, told, silent = provider.once(), "", False
+    once, told, silent, limit = provider.once(), "", False, deadline
     with _naming(queued.name, queued.zone):
         for _ in polls(deadline, *_PAUSE):
             try:
@@ -217,9 +219,16 @@ def wait_queued(
             if queued.state != told:
                 told = queued.state
                 on_state(f"{told}: {meaning(queued)}")
+                limit = deadline.within(PROVISIONING_SECONDS)
             if queued.state == "ACTIVE":
                 return queued
             _check_alive(queued)
+            if queued.state == "PROVISIONING" and limit.passed():
+                what = f"queued resource {queued.name} is PROVISIONING"
+                raise DeadlinePassed(
+                    f"{what} for {PROVISIONING_SECONDS:.0f} s",
+                    why="Google has chosen capacity, but no slice came: delete it and ask again",
+                )
         raise DeadlinePassed(
             f"queued resource {queued.name} is not ACTIVE yet",
             why=f"{queued.state}: {meaning(queued)}",

@@ -14,6 +14,7 @@ from tpukit.cli.dry_run import DryRun
 from tpukit.cli.places import ONE_PLACE, CapacityFlags, planned_search, search
 from tpukit.cli.request import DEFAULTS, RequestFlags, wanted
 from tpukit.cli.toolkit import Toolkit
+from tpukit.cli.verbs.reap import with_room
 from tpukit.cli.views import slice_views
 from tpukit.console import View
 from tpukit.errors import Fix, TpukitError
@@ -92,7 +93,16 @@ def create(
     made: list[Made] = []
     for sought in wishes:
         with _naming_others(made, toolkit.cloud.costs):
-            made.append(_obtained(toolkit, context, sought, deadline, firewall=firewall))
+            made.append(
+                _obtained(
+                    toolkit,
+                    context,
+                    sought,
+                    deadline,
+                    firewall=firewall,
+                    reap_own=capacity.reap_own,
+                )
+            )
     after = [_after(slice_, options, route) for slice_, *_ in made]
     after += [fix for slice_, _, said in made for fix in removals(slice_.name, said)]
     shown = [(one, {"created": created, **documents(said)}) for one, created, said in made]
@@ -105,14 +115,25 @@ def create(
 
 
 def _obtained(
-    toolkit: Toolkit, context: Context, sought: Search, deadline: Deadline, *, firewall: bool
+    toolkit: Toolkit,
+    context: Context,
+    sought: Search,
+    deadline: Deadline,
+    *,
+    firewall: bool,
+    reap_own: bool,
 ) -> Made:
     """Return the existing or created slice once it can be reached."""
     from tpukit.access.creation import ensure_somewhere, wait_reachable
 
     on_state = toolkit.display.say_state(sought.requests[0].name)
-    made = ensure_somewhere(
-        context, sought, firewall=firewall, deadline=deadline, on_state=on_state
+    made = with_room(
+        toolkit,
+        {request.zone for request in sought.requests},
+        lambda: ensure_somewhere(
+            context, sought, firewall=firewall, deadline=deadline, on_state=on_state
+        ),
+        reap_own=reap_own,
     )
     one = wait_reachable(context, made)
     if one.opening:

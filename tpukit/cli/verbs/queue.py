@@ -16,6 +16,7 @@ from tpukit.cli.request import DEFAULTS, RequestFlags, say_wanted, slice_request
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.verb import group
 from tpukit.cli.verbs.delete import end_watches
+from tpukit.cli.verbs.reap import with_room
 from tpukit.cli.views import queue_views
 from tpukit.console import View
 from tpukit.errors import BadInput, Fix, NotAllowed, NotFound, TpukitError
@@ -33,6 +34,12 @@ class QueueFlags:
     count: Annotated[
         int, Option(metavar="N", help="Number of slices; several are a multislice.", min=1, max=256)
     ] = 1
+    reap_own: Annotated[
+        bool,
+        Option(
+            "--reap-own", help="If a quota is used up, delete your dead slices and requests first."
+        ),
+    ] = False
     valid_until: Annotated[
         str, Option(metavar="DURATION", help="Let Google try for this time; default: no end.")
     ] = ""
@@ -90,7 +97,7 @@ def create(
 
     if dry_run:
         return rehearse(toolkit, act)
-    queued, created = act(toolkit)
+    queued, created = with_room(toolkit, [zone], lambda: act(toolkit), reap_own=queue.reap_own)
     return queue_views.one_request(queued, extra={"created": created}, next=(_wait_for(queued),))
 
 

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from typer import Option
 
+from tpukit.accelerators import region_of
 from tpukit.cli import parameters as flag
 from tpukit.cli.dry_run import DryRun, rehearse
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.views import slice_views
 from tpukit.console import Console, View
-from tpukit.errors import Fix, TpukitError
+from tpukit.errors import Fix, QuotaExceeded, TpukitError
 from tpukit.models import Slice, UnusedDisk
 
 if TYPE_CHECKING:
     from tpukit.cli.toolkit.known_slices import KnownSlices
     from tpukit.slices.survey import Leftover, Survey
 
+Made = TypeVar("Made")
+
+_REAP_SECONDS = 1200.0
 Force = Annotated[bool, Option("--force", help="Also delete those that tpukit made for others.")]
 Foreign = Annotated[bool, Option("--foreign", help="Also delete those that tpukit did not make.")]
 
@@ -57,9 +61,7 @@ def reap(
         shown = rehearse(toolkit, lambda by: by.slices.cleanup.reap(seen.due, by.deadline(limit)))
         return _view(seen, (), _rules_left(toolkit.slices, all_seen), disks, shown=shown)
     if seen.due:
-        toolkit.questions.confirm(
-            f"delete these {len(seen.due)}?" if len(seen.due) > 1 else "delete it?"
-        )
+        _ask(toolkit, seen.due)
     done = toolkit.slices.cleanup.reap(seen.due, toolkit.deadline(limit))
     deleted = [leftover for leftover in seen.due if leftover.label in done.names]
     changed = [leftover for leftover in seen.due if leftover.label in done.spared]
@@ -71,6 +73,43 @@ def reap(
         fix = Fix.command("tpukit", "reap")
         raise not_deleted(done.failed, done.names, things="things", fix=fix)
     return shown
+
+
+def with_room(
+    toolkit: Toolkit, zones: Collection[str], act: Callable[[], Made], *, reap_own: bool
+) -> Made:
+    """Return the result of `act`; if a quota refuses it, delete your leftovers and act once more.
+
+    Leftovers in the regions of the zones use quota until they are deleted. With `reap_own` nobody
+    is asked. If nobody can answer, the error names them.
+    """
+    from tpukit.slices.survey import survey
+
+    try:
+        return act()
+    except QuotaExceeded as error:
+        seen = _spare_watched(toolkit, survey(toolkit.cloud.provider, toolkit.cloud.owner))
+        regions = {region_of(zone) for zone in zones}
+        due = [leftover for leftover in seen.due if region_of(leftover.zone) in regions]
+        if not due:
+            raise
+        lines = [f"{leftover.label}: {leftover.why}; it uses quota" for leftover in due]
+        error.exists += tuple(lines)
+        error.otherwise, error.fix = error.fix, Fix.command("tpukit", "reap")
+        if not (reap_own or toolkit.flags.yes or toolkit.questions.possible):
+            raise
+        toolkit.console.say(error.summary())
+    for line in lines:
+        toolkit.console.say(line)
+    if not reap_own:
+        _ask(toolkit, due)
+    toolkit.slices.cleanup.reap(due, toolkit.deadline(_REAP_SECONDS)).check()
+    return act()
+
+
+def _ask(toolkit: Toolkit, due: Sequence[Leftover]) -> None:
+    several = len(due) > 1
+    toolkit.questions.confirm(f"delete these {len(due)}?" if several else "delete it?")
 
 
 def _rules_left(slices: KnownSlices, all_seen: bool) -> list[str]:

@@ -19,6 +19,7 @@ from tpukit.cli.requirement_flags import (
 )
 from tpukit.cli.stages import job_progress
 from tpukit.cli.toolkit import Toolkit
+from tpukit.cli.verbs.reap import with_room
 from tpukit.cli.views import up_views
 from tpukit.console import View
 from tpukit.errors import BadInput, Fix
@@ -109,15 +110,20 @@ def up(
         return keep_slice(toolkit, _kept(context, sought, recipe, flags, capacity, firewall))
     hint = f"Ctrl-C is safe: the slice {toolkit.cloud.costs}, and the same command goes on"
     stages = toolkit.display.job_stages(sought.requests[0].name, hint)
-    report = up.up(
-        context,
-        sought,
-        chosen,
-        endpoint=toolkit.settings.get("tpu_endpoint"),
-        firewall=firewall,
-        requirements=requirements,
-        deadline=deadline,
-        progress=job_progress(stages),
+    report = with_room(
+        toolkit,
+        {request.zone for request in sought.requests},
+        lambda: up.up(
+            context,
+            sought,
+            chosen,
+            endpoint=toolkit.settings.get("tpu_endpoint"),
+            firewall=firewall,
+            requirements=requirements,
+            deadline=deadline,
+            progress=job_progress(stages),
+        ),
+        reap_own=capacity.reap_own,
     )
     if path:
         write_up(toolkit, path, report, stages.ended)

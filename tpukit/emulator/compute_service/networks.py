@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from tpukit.accelerators import region_of
 from tpukit.emulator.compute_service.projects import (
     ComputeOperations,
     aggregated_page,
@@ -21,7 +22,7 @@ from tpukit.emulator.core.service_context import (
     project_number,
     resource_id,
 )
-from tpukit.emulator.tpu_service.catalogue import Catalogue, region_of
+from tpukit.emulator.tpu_service.catalogue import Catalogue
 from tpukit.emulator.tpu_service.quotas import ADDRESS_METRIC
 
 #: The default fields of a network.

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from functools import cache
 
-from tpukit.accelerators import AcceleratorType, all_types
+from tpukit.accelerators import AcceleratorType, all_types, region_of
 from tpukit.emulator.core.api_errors import (
     ApiError,
     Json,
@@ -174,11 +174,6 @@ class Catalogue:
         if zone != "-":
             self.check_zone(call)
         return [(name, prefix + name) for name in (self.zones if zone == "-" else (zone,))]
-
-
-def region_of(zone: str) -> str:
-    """Return the region of a zone: `us-central1` for `us-central1-a`."""
-    return zone.rpartition("-")[0]
 
 
 @cache

@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tpukit.accelerators import AcceleratorType
+from tpukit.accelerators import AcceleratorType, region_of
 from tpukit.emulator.core.api_errors import Json, invalid, is_whole, not_found
 from tpukit.emulator.core.service_context import RESOURCE_ID, Call, ServiceContext
-from tpukit.emulator.tpu_service.catalogue import Catalogue, Reservations, region_of
+from tpukit.emulator.tpu_service.catalogue import Catalogue, Reservations
 from tpukit.emulator.tpu_service.quotas import ADDRESS_METRIC, Quotas, limit_name
 from tpukit.errors import BadInput
 

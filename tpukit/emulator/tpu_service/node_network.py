@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from tpukit.accelerators import region_of
 from tpukit.emulator.core.api_errors import Json, invalid
 from tpukit.emulator.core.service_context import Call, ServiceContext
-from tpukit.emulator.tpu_service.catalogue import region_of
 
 #: The optional text before `projects/`: the start of a link or of a full resource name.
 _ROOT = r"(?:(?:https?://[^/\s]+)?/compute/\w+/|//compute\.googleapis\.com/)?"
