@@ -18,6 +18,7 @@ SECTIONS = {
         "create": "Create a slice and wait until it is READY and lets you in.",
         "list": "List the slices of all zones, or of --zone.",
         "describe": "Show one slice.",
+        "adopt": "Take over a slice that another tool or another owner has made.",
         "extend": "Change how long a slice may live.",
         "wait": "Wait until a slice is in a state.",
         "update": "Change labels, tags, metadata and data disks of a slice.",

@@ -28,6 +28,8 @@ RunId = Annotated[
     str, Argument(metavar="[RUN]", help="Run id; default: the run that started last.")
 ]
 Command = Annotated[list[str] | None, Argument(metavar="[-- COMMAND…]")]
+Ttl = Annotated[str, Option(metavar="DURATION", help="How long it may live: 90m, 8h, 3d.")]
+Purpose = Annotated[str, Option(metavar="TEXT", help="Purpose of the slice, as a label.")]
 Timeout = Annotated[str, Option(metavar="DURATION", help="How long to wait: 90s, 20m, 1h.")]
 Workers = Annotated[str, Option("--worker", metavar="WORKERS", help="all, 0 or 0,2-5.")]
 SourceRanges = Annotated[

@@ -11,7 +11,7 @@ from typing import Annotated
 from typer import Option
 
 from tpukit.accelerators import AcceleratorType, is_listed, meant_zone, runtime_fits, unlisted
-from tpukit.cli.parameters import pairs, seconds, words
+from tpukit.cli.parameters import Purpose, Ttl, pairs, seconds, words
 from tpukit.cli.toolkit import Toolkit
 from tpukit.clock import Clock
 from tpukit.console import Console
@@ -73,8 +73,8 @@ class RequestFlags:
         ),
     ] = None
     service_account: Annotated[str, Option(metavar="EMAIL", help="Account of the workers.")] = ""
-    ttl: Annotated[str, Option(metavar="DURATION", help="How long it may live: 90m, 8h, 3d.")] = ""
-    purpose: Annotated[str, Option(metavar="TEXT", help="Purpose of the slice, as a label.")] = ""
+    ttl: Ttl = ""
+    purpose: Purpose = ""
 
     def repeated(self) -> tuple[str, ...]:
         """Return the flags that a later `up` needs to find the same slice, without route flags."""

@@ -91,5 +91,9 @@ def owner(slice_: Slice) -> str:
 
 def labelled(request: SliceRequest, whose: str, nonce: str) -> SliceRequest:
     """Return the request with the labels of tpukit, the owner and the call (nonce)."""
-    ours = {MANAGED: "1", OWNER: owner_label(whose), NONCE: nonce}
-    return replace(request, labels={**request.labels, **ours})
+    return replace(request, labels={**request.labels, **owned(whose, nonce)})
+
+
+def owned(whose: str, nonce: str) -> Mapping[str, str]:
+    """Return the labels of tpukit for an owner and a call (nonce)."""
+    return {MANAGED: "1", OWNER: owner_label(whose), NONCE: nonce}

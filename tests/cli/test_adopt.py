@@ -1,0 +1,65 @@
+"""`tpukit adopt`: slices of other tools and other owners."""
+
+from __future__ import annotations
+
+import pytest
+from support.local_cloud import ZONE, Cloud
+
+from cli.conftest import Run
+from tpukit.slices import lifetime, naming
+
+pytestmark = pytest.mark.process
+
+
+def made_elsewhere(cloud: Cloud, **labels: str) -> None:
+    cloud.tpu.create(cloud.request("theirs", labels={"team": "vision", **labels}))
+    assert cloud.tpu.get(ZONE, "theirs").state in ("CREATING", "READY")
+
+
+def test_a_slice_of_another_tool_becomes_yours_after_you_have_seen_what_changes(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment = prompt_cloud.environment()
+    made_elsewhere(prompt_cloud)
+    words = ("adopt", "theirs", "--ttl", "8h", "--source-range", "192.0.2.7/32")
+    told = run(*words, environment=environment)
+    assert (told.status, told.out) == (2, "")
+    assert "label tpukit-owner becomes ada" in told.err
+    assert "adopt theirs" in told.err
+    assert "needs an answer" in told.err
+    assert naming.OWNER not in prompt_cloud.tpu.get(ZONE, "theirs").labels
+    planned = run(*words, "--dry-run", environment=environment)
+    assert "PATCH" in planned.out
+    assert naming.OWNER not in prompt_cloud.tpu.get(ZONE, "theirs").labels
+    done = run(*words, "--yes", environment=environment)
+    assert (done.status, done.out) == (0, "theirs\n"), done.err
+    slice_ = prompt_cloud.tpu.get(ZONE, "theirs")
+    assert slice_.labels["team"] == "vision"
+    assert naming.owner(slice_) == "ada"
+    assert lifetime.EXPIRES in slice_.labels
+    (rule,) = prompt_cloud.firewall.list()
+    assert rule.target_tags[0] in slice_.tags
+    nonce = slice_.labels[naming.NONCE]
+    assert run(*words, "--yes", environment=environment).status == 0
+    assert prompt_cloud.tpu.get(ZONE, "theirs").labels[naming.NONCE] == nonce
+
+
+def test_another_owners_slice_needs_force(run: Run, prompt_cloud: Cloud) -> None:
+    environment = prompt_cloud.environment()
+    made_elsewhere(prompt_cloud, **naming.owned("bob", "nonce"))
+    words = ("adopt", "theirs", "--no-firewall", "--yes")
+    told = run(*words, environment=environment)
+    assert told.status == 4, told.err
+    assert "slice theirs belongs to bob" in told.err
+    assert naming.owner(prompt_cloud.tpu.get(ZONE, "theirs")) == "bob"
+    done = run(*words, "--force", environment=environment)
+    assert done.status == 0, done.err
+    assert "label tpukit-owner becomes ada, was bob" in done.err
+    assert naming.owner(prompt_cloud.tpu.get(ZONE, "theirs")) == "ada"
+
+
+def test_a_lost_slice_is_not_adopted(run: Run, prompt_cloud: Cloud) -> None:
+    made_elsewhere(prompt_cloud)
+    prompt_cloud.change("theirs", state="PREEMPTED")
+    told = run("adopt", "theirs", "--yes", environment=prompt_cloud.environment()).says(7)
+    assert "PREEMPTED" in told.err
