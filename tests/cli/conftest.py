@@ -55,7 +55,8 @@ Run = Callable[..., Result]
 @pytest.fixture(autouse=True)
 def _signals() -> Iterator[None]:
     """Put back what a command line sets."""
-    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    numbers = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+    kept = {number: signal.getsignal(number) for number in numbers}
     yield
     for number, handler in kept.items():
         signal.signal(number, handler)

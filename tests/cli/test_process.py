@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import resource
 import signal
 import subprocess
@@ -9,7 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 from support.local_cloud import bare_environment
+
+from tpukit.cli.toolkit import Toolkit
+from tpukit.cli.verb import Invocation, verb
+from tpukit.console import View
 
 #: Runs a command line in its own process, then says what it found there.
 PROGRAM = """
@@ -45,6 +51,61 @@ def test_more_files_may_be_open_than_macos_allows_by_itself(tmp_path: Path) -> N
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     before = f"resource.setrlimit(resource.RLIMIT_NOFILE, (256, {allowed}))"
     assert int(after(tmp_path, before)[1]) == min(8192, allowed)
+
+
+#: Is sent Ctrl-C after its last line, while Python ends: first it calls what was registered, then
+#: it puts the signals back as they were, then it removes all objects.
+ENDING = """
+import atexit, os
+class Object:
+    def __del__(self, kill=os.kill, own=os.getpid()):
+        kill(own, {number})
+kept = Object()
+atexit.register(os.kill, os.getpid(), {number})
+from tpukit.cli.main import main
+main(["--version"])
+"""
+
+
+def test_ctrl_c_while_python_ends_changes_neither_the_status_nor_the_output(
+    tmp_path: Path,
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ENDING.format(number=int(signal.SIGINT))],
+        env=bare_environment(tmp_path),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+class PressedAgain(io.TextIOWrapper):
+    """A stream that sends Ctrl-C when it is flushed for the first time."""
+
+    pressed = False
+
+    def flush(self) -> None:
+        super().flush()
+        before, self.pressed = self.pressed, True
+        if not before:
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_ctrl_c_again_does_not_change_how_the_first_one_ended_a_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def left(toolkit: Toolkit) -> View:
+        return View({}, rows=[["left"]], status=130)
+
+    app = typer.Typer()
+    app.command()(verb(left))
+    stream = PressedAgain(io.BytesIO())
+    monkeypatch.setattr(sys, "stdout", stream)
+    command = typer.main.get_command(app)
+    assert command.main([], standalone_mode=False, obj=Invocation()) == 130
+    assert stream.pressed
 
 
 #: Waits in its main thread, which does not get the signal: the system gives it to the other one.

@@ -51,7 +51,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # threshold, searching them for garbage delays the start of every command.
     gc.set_threshold(50_000)
     signals.lose_none()
-    sys.exit(status(list(sys.argv[1:] if arguments is None else arguments)))
+    try:
+        code = status(list(sys.argv[1:] if arguments is None else arguments))
+    except KeyboardInterrupt as again:  # while an error was printed
+        code = interruption(again).exit_code
+    signals.ignore_interrupts()
+    sys.exit(code)
 
 
 def status(arguments: list[str]) -> int:

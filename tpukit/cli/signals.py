@@ -29,6 +29,14 @@ def end_at_termination() -> None:
             signal.signal(number, _terminate)
 
 
+def ignore_interrupts() -> None:
+    """Ignore further Ctrl-C, because the command is already ending.
+
+    Otherwise it would cut off the last lines, or kill the process during Python's shutdown.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def lose_none() -> None:
     """Let a signal interrupt the main thread at any moment.
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 import typer
 
+from tpukit.cli import signals
 from tpukit.cli.global_flags import GlobalFlags
 from tpukit.cli.pages import Command, Group
 from tpukit.cli.toolkit.sightings import Sightings
@@ -50,6 +51,8 @@ def verb(function: Callable[..., View]) -> Callable[..., None]:
         with _past_typer(toolkit.seen):
             with toolkit.closing:
                 result = function(toolkit, **values)
+                if result.status == Interrupted.exit_code:
+                    signals.ignore_interrupts()
             toolkit.console.emit(result)
         raise typer.Exit(result.status)
 
@@ -67,6 +70,7 @@ def _past_typer(seen: Sightings) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as signal:
+        signals.ignore_interrupts()
         raise seen.interrupted(signal) from None
     except BrokenPipeError as error:
         raise ReaderGone from error
