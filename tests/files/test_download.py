@@ -28,6 +28,7 @@ from tpukit.errors import (
     TpukitError,
     TransportFailed,
 )
+from tpukit.files.copies import Copy, fetch
 from tpukit.files.download import NotReadable, Source, download
 from tpukit.files.upload import TransferContext
 from tpukit.ssh.worker import RetryingConnection
@@ -83,6 +84,41 @@ def test_a_folder_arrives_whole(one: Fleet, take: Take, tmp_path: Path) -> None:
     assert (place / "sub" / "empty").is_dir()
     assert os.readlink(place / "latest") == "sub"
     assert not list(tmp_path.glob(".tpukit*"))
+
+
+@pytest.mark.parametrize("into", [True, False])
+def test_nothing_is_written_through_a_link_that_leads_out_of_the_chosen_folder(
+    one: Fleet, take: Take, tmp_path: Path, into: bool
+) -> None:
+    for folder in (one.home(0) / "results", tmp_path / "here", tmp_path / "elsewhere"):
+        folder.mkdir()
+    (one.home(0) / "results" / "1").write_text("new")
+    (tmp_path / "elsewhere" / "1").write_text("precious")
+    (tmp_path / "here" / "results").symlink_to("../elsewhere")
+    with pytest.raises(TpukitError, match="here/results is a symbolic link"):
+        take("./results", "here", into=into)
+    assert (tmp_path / "elsewhere" / "1").read_text() == "precious"
+    assert "send_download" not in verbs(one.servers[0])
+    # The user names the folder, or the link leads to another folder in it.
+    assert take("./results/*", "here/results").joinpath("1").read_text() == "new"
+    (tmp_path / "here" / "inside").mkdir()
+    (tmp_path / "here" / "results").unlink()
+    (tmp_path / "here" / "results").symlink_to("inside")
+    take("./results", "here", into=into)
+    assert (tmp_path / "here" / "inside" / "1").read_text() == "new"
+
+
+def test_a_worker_s_folder_is_no_way_out_of_the_chosen_one(four: Fleet, tmp_path: Path) -> None:
+    for worker in range(4):
+        (four.home(worker) / "log").write_text(str(worker))
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "worker-1").symlink_to(tmp_path)
+    context = TransferContext(NEVER, ByteCounter())
+    copy = Copy.parse(["demo:log", str(tmp_path / "logs")])
+    first, refused, *_ = fetch(copy, four.workers, context)
+    assert first.value == [tmp_path / "logs" / "worker-0" / "log"]
+    assert "logs/worker-1 is a symbolic link" in str(refused.error)
+    assert not (tmp_path / "log").exists()
 
 
 def test_a_pattern_brings_what_it_matches_on_the_worker(one: Fleet, take: Take) -> None:

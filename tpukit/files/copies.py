@@ -117,11 +117,12 @@ def fetch(
     _check_names([source.name for source in sources if not source.pattern])
 
     def work(worker: RemoteWorker) -> list[Path]:
-        target = Path(copy.destination, f"worker-{worker.index}" if several else "")
+        chosen = Path(copy.destination)
+        target = chosen / f"worker-{worker.index}" if several else chosen
         into = several or copy.into
         with context.connection(worker) as connection:
             return [
-                download(connection, source, target, context, into=into, sudo=sudo)
+                download(connection, source, target, context, into=into, chosen=chosen, sudo=sudo)
                 for source in sources
             ]
 

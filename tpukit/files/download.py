@@ -19,7 +19,7 @@ from pathlib import Path
 from tpukit.agent import contents
 from tpukit.agent.archives import Unpacked
 from tpukit.errors import BadInput, Fix, NotFound, SecurityRefusal, TpukitError
-from tpukit.files.unpack import unpack, unwritable
+from tpukit.files.unpack import link_in_the_way, unpack, unwritable
 from tpukit.files.upload import SignsOfLife, TransferContext, check_room
 from tpukit.ssh import agent_client
 from tpukit.ssh.agent_client import AgentAnswer
@@ -96,9 +96,13 @@ def download(
     context: TransferContext,
     *,
     into: bool,
+    chosen: Path | None = None,
     sudo: bool = False,
 ) -> Path:
     """Copy a file, a folder or the matches of a pattern to this machine; return the new path.
+
+    `chosen` is the folder above `target` that the user named; by default it is `target`. Nothing is
+    written through a link below it that leads out of it.
 
     Nothing is changed here before all bytes are verified. Then files of the same names are
     replaced, and other files in the target stay. A file that grows is copied at the length that it
@@ -112,9 +116,13 @@ def download(
         NotReadable: the worker's user may not read all of it.
         SecurityRefusal: the worker sends files that were not requested, or that lead out of the
             target.
-        TpukitError: the files change faster than they are read, or cannot be written here.
+        TpukitError: the files change faster than they are read, or cannot be written here; or a
+            link leads out of the chosen folder.
     """
     place = target / source.name if (into or target.is_dir()) and not source.pattern else target
+    for folder in filter(Path.is_dir, (target, place)):
+        if not folder.resolve().is_relative_to((chosen or target).resolve()):
+            raise link_in_the_way(folder)
     digest = hashlib.sha256(f"{source.path}\0{place.name}".encode("utf-8", "surrogateescape"))
     part = place.parent / f".tpukit-{digest.hexdigest()[:32]}.part"
     with _opened(part) as file:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tpukit.agent import archives
 from tpukit.agent.archives import Unpacked
-from tpukit.errors import SecurityRefusal, TpukitError
+from tpukit.errors import Fix, SecurityRefusal, TpukitError
 from tpukit.text import one_line, shown_path
 
 #: Returns True if a member with these name components was requested.
@@ -62,9 +62,17 @@ def _merge(source: Path, target: Path) -> None:
         if new.is_symlink() or not new.is_dir() or not os.path.lexists(place):
             new.replace(place)
         elif place.is_symlink():
-            raise TpukitError(f"{shown_path(place)} is a symbolic link: nothing goes through it")
+            raise link_in_the_way(place)
         else:
             _merge(new, place)
+
+
+def link_in_the_way(place: Path) -> TpukitError:
+    """Return the error for a symbolic link in the place of a folder."""
+    return TpukitError(
+        f"{shown_path(place)} is a symbolic link: nothing goes through it",
+        fix=Fix(note="copy to the folder that it leads to, or remove the link"),
+    )
 
 
 def unwritable(error: OSError, path: Path | None = None) -> TpukitError:
