@@ -15,7 +15,7 @@ import threading
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from support.openssh_server import eventually
 
 from tpukit.agent.contents import manifest_digest
 from tpukit.files.pushes import Lack, Push
-from tpukit.files.worktree import Tree
+from tpukit.files.worktree import Origin, Tree
 from tpukit.ssh.fan_out import Outcome
 from tpukit.ssh.worker import RemoteWorker
 
@@ -113,12 +113,17 @@ def read(root: Path) -> dict[str, str]:
     }
 
 
+#: The folder that pushes come from.
+HOME = Origin("laptop:/home/ada/project", "", False)
+
+
 @dataclass
 class Worker:
     """A home folder, and the agent as it runs for it."""
 
     folder: Path
     hooked: Sequence[str] = ()
+    origin: Origin = HOME
 
     @property
     def home(self) -> Path:
@@ -148,6 +153,8 @@ class Worker:
         """Push as a client does, and let something happen after the trees were compared."""
         tree = self._source(wanted)
         compared = self.compare(tree.manifest, tree.digest)
+        if compared.get("other") and not overwrite:
+            return {"state": f"refused: {compared['other']}"}
         if "error" in compared:
             return compared
         if compared["intact"]:
@@ -163,11 +170,15 @@ class Worker:
         request = {"kind": "push", "path": str(self.payload), "sparse": False, "gzip": False}
         request |= {"size": payload.size, "digest": payload.digest, "offset": payload.size}
         request |= {"manifest": tree.digest, "overwrite": overwrite}
+        request |= {"origin": asdict(self.origin)}
         return self.ask("receive_upload", self.hooked, **request)
 
-    def compare(self, manifest: Files, digest: str) -> dict[str, Any]:
+    def compare(
+        self, manifest: Files, digest: str, results: Sequence[str] = (), *, strict: bool = False
+    ) -> dict[str, Any]:
         files = base64.b64encode(zlib.compress(json.dumps(manifest).encode())).decode()
-        return self.ask("compare_push", digest=digest, files=files)
+        request = {"digest": digest, "files": files, "results": results, "strict": strict}
+        return self.ask("compare_push", origin=asdict(self.origin), **request)
 
     def look(self) -> str:
         """Return if the tree is as the last push has left it."""
@@ -204,7 +215,7 @@ class Worker:
         self.hooked = ()
 
     def _source(self, files: Files) -> Tree:
-        root = self.folder / "source"
+        root = self.folder / f"source-{id(self)}"
         shutil.rmtree(root, ignore_errors=True)
         write(root, files)
         return Tree(root, sorted(files))
@@ -306,6 +317,81 @@ def test_a_file_that_no_push_has_brought_is_named_and_kept_unless_it_may_be_over
     following = THIRD | dict.fromkeys(names, "new")
     assert worker.push(following) == "sent"
     assert read(worker.tree) == following
+
+
+HERE, THERE = "laptop:/a/project", "laptop:/b/project"
+REMOTE = "github.com/ada/project"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "may"),
+    [
+        (Origin(HERE, "", False), Origin(HERE, "", False), True),
+        (Origin(HERE, "", False), Origin(THERE, "", False), False),
+        (Origin(HERE, "", True), Origin(THERE, "", True), False),
+        (Origin(HERE, REMOTE, True), Origin(THERE, REMOTE, False), True),
+        (Origin(HERE, REMOTE, False), Origin(THERE, REMOTE, True), False),
+        (Origin(HERE, REMOTE, True), Origin(THERE, f"{REMOTE}-2", True), False),
+        (Origin(HERE, REMOTE, False), Origin(HERE, "", False), True),
+    ],
+)
+def test_a_push_replaces_that_of_its_own_folder_or_what_a_commit_of_its_remote_has(
+    worker: Worker, first: Origin, second: Origin, may: bool
+) -> None:
+    worker.origin = first
+    assert worker.push(OLD) == "sent"
+    worker.origin = second
+    assert worker.push(OLD) == "intact"
+    assert worker.push(NEW) == ("sent" if may else f"refused: {HERE}")
+    assert read(worker.tree) == (NEW if may else OLD)
+    assert worker.push(NEW, overwrite=True) == ("intact" if may else "sent")
+    assert worker.push(THIRD) == "sent"
+
+
+def test_a_push_that_was_cut_off_is_that_of_its_own_folder(worker: Worker) -> None:
+    worker.push(OLD)
+    before, worker.origin = worker.origin, Origin(THERE, "", False)
+    with worker.ending(4, FULL_DISK, ["os.rename"]):
+        assert "No space left" in worker.push(NEW, overwrite=True)
+    worker.origin = before
+    assert worker.push(OLD) == f"refused: {THERE}"
+
+
+def test_the_push_of_another_folder_since_the_look_is_not_replaced(worker: Worker) -> None:
+    other = Worker(worker.folder, origin=Origin(THERE, "", False))
+    answer = worker.apply(OLD, meanwhile=lambda: other.push(NEW))
+    assert answer["error"].strip() == f"it has the push of another folder: {THERE}"
+    assert read(worker.tree) == NEW
+
+
+def test_a_tree_without_a_known_origin_is_anybodys(worker: Worker) -> None:
+    """An older tpukit has pushed it."""
+    worker.push(OLD)
+    record = worker.tree / ".tpukit/pushed"
+    record.write_text(json.dumps({**json.loads(record.read_text()), "origin": {}}))
+    assert worker.push(NEW) == "sent"
+
+
+def test_a_file_that_only_pushes_have_written_is_a_source(worker: Worker) -> None:
+    write(worker.tree / ".tpukit", {})
+    write(worker.tree, {"same": "held"})
+    (worker.tree / ".tpukit").mkdir()
+    worker.push({"same": "held", "train.py": "code", "table": "old"})
+    write(worker.tree, {"result": "made here"})
+    (worker.tree / "table").write_text("made here")
+    names = ["result", "same", "table", "train.py", "absent"]
+    assert worker.compare({}, "", names)["sources"] == ["train.py"]
+    assert worker.compare({}, "", names, strict=True)["sources"] == ["train.py", "absent"]
+
+
+@pytest.mark.parametrize("target", [".ssh", ".bashrc", "sub/.tpukit", "link", "{home}/.cache/x"])
+def test_files_of_the_login_and_of_tpukit_are_no_target(worker: Worker, target: str) -> None:
+    (worker.home / ".ssh").mkdir()
+    (worker.home / "link").symlink_to(".ssh")
+    request = {"target": target.format(home=worker.home), "digest": "", "files": ""}
+    request |= {"origin": asdict(worker.origin), "results": [], "strict": False}
+    answer = worker.ask("compare_push", **request)
+    assert answer["error"].strip() == "files of the login or of tpukit have such a name"
 
 
 def test_a_file_with_the_same_content_stays_that_of_the_program_that_has_it_open(

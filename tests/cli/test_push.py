@@ -44,6 +44,59 @@ def test_a_target_that_is_no_folder_of_its_own_is_refused(
     assert "is not a folder that a push can replace" in done.err
 
 
+@pytest.mark.parametrize("target", [".ssh", "~/.bashrc", ".tpukit/jobs", "app/.tpukit"])
+def test_a_target_in_which_the_login_or_tpukit_keeps_files_is_refused(
+    local: Local, tmp_path: Path, target: str
+) -> None:
+    (tmp_path / "train.py").touch()
+    done = local.run("push", "nobody", str(tmp_path), "--to", target).says(2)
+    assert "is not a folder for a push" in done.err
+    assert "fix: choose another folder with --to" in done.err
+
+
+def test_two_folders_of_one_name_get_two_targets(local: Local, demo: str, tmp_path: Path) -> None:
+    first, second = (tmp_path / place / "project" for place in "ab")
+    for folder in (first, second):
+        folder.mkdir(parents=True)
+        (folder / "train.py").write_text(str(folder))
+    (first / "only").touch()
+    assert local.run("push", demo, str(first)).status == 0
+    refused = local.run("push", demo, str(second)).says(1)
+    assert "error: project has the push of another folder: " in refused.err
+    assert f":{first}\nwhy: the push would replace its files; nothing was changed" in refused.err
+    (fix,) = (line for line in refused.err.splitlines() if line.startswith("fix: tpukit"))
+    assert local.run(*fix.split()[2:]).status == 0
+    there = local.run("run", demo, "--", "cat project/train.py project-2/train.py; ls project")
+    assert there.out == f"{first}{second}only\ntrain.py\n"
+    assert local.run("push", demo, str(second), "--overwrite").status == 0
+    assert local.run("run", demo, "--", "ls project").out == "train.py\n"
+
+
+def test_each_fresh_checkout_of_a_remote_pushes_to_the_same_target(
+    local: Local, demo: str, tmp_path: Path
+) -> None:
+    """As in CI. What was never committed is not replaced."""
+
+    def git(*words: str) -> None:
+        author = ("-c", "user.name=Ada", "-c", "user.email=ada@example.com")
+        subprocess.run(["git", *author, *words], cwd=tmp_path, check=True, capture_output=True)
+
+    git("init", "--bare", "remote")
+    for number in range(3):
+        folder = tmp_path / str(number) / "checkout"
+        git("clone", "remote", str(folder))
+        (folder / "train.py").write_text(str(number))
+        git("-C", str(folder), "add", ".")
+        git("-C", str(folder), "commit", "-m", "next")
+        git("-C", str(folder), "push", "origin", "HEAD")
+        assert local.run("push", demo, str(folder)).status == 0
+    (folder / "train.py").write_text("never committed")
+    assert local.run("push", demo, str(folder)).status == 0
+    refused = local.run("push", demo, str(tmp_path / "1" / "checkout")).says(1)
+    assert "has the push of another folder" in refused.err
+    assert local.run("run", demo, "--", "cat checkout/train.py").out == "never committed"
+
+
 def test_it_says_what_it_leaves_out_and_what_it_sends_before_it_does(
     local: Local, demo: str, tmp_path: Path
 ) -> None:

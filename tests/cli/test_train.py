@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,8 @@ from tpukit.cli.verbs.run import is_python
 
 pytestmark = pytest.mark.process
 
+#: Numbers for the folders, because the slice keeps what other tests have pushed.
+NUMBERS = count()
 #: A stand-in for a provisioned environment: a virtual environment in its place.
 MAKE = "python3 -m venv --without-pip .tpukit/venvs/{}"
 
@@ -33,7 +37,7 @@ def pair(local: Local) -> Iterator[str]:
 @pytest.fixture
 def app(tmp_path: Path) -> Path:
     """A repository with one commit: a program that writes a result, different on each worker."""
-    folder = tmp_path / "app"
+    folder = tmp_path / f"app-{next(NUMBERS)}"
     folder.mkdir()
     (folder / "train.py").write_text(
         "import os, sys\n"
@@ -59,8 +63,8 @@ def test_it_pushes_runs_in_the_environment_follows_and_fetches(
     done = local.run(*words, "first", cwd=app)
     assert done.status == 0, done.err
     assert sorted(done.out.splitlines()) == [
-        "[0] 0 jax app first",
-        "[1] 1 jax app first",
+        f"[0] 0 jax {app.name} first",
+        f"[1] 1 jax {app.name} first",
         "result.txt",
     ]
     assert "python: of the environment jax (/usr/bin/python3: the system's)\n" in done.err
@@ -101,18 +105,22 @@ def test_a_folder_is_fetched_and_what_the_workers_wrote_there_stays(
     (app / "out").mkdir()
     (app / "out" / "step").write_text("100\n")
     assert local.run("train", pair, "--", "true", cwd=app).status == 0
-    assert local.run("run", pair, "--", "echo 200 > app/out/step").status == 0
+    assert local.run("run", pair, "--", f"echo 200 > {app.name}/out/step").status == 0
     for _ in range(2):
         done = local.run("train", pair, "--fetch", "out", "--", "cat out/step", cwd=app)
         assert (done.status, done.out.count("200")) == (0, 2), done.err
     assert (app / "out" / "step").read_text() == "200\n"
+    nested = local.run("train", pair, "--fetch", "out/step", "--", "echo 300 > out/step", cwd=app)
+    assert (nested.status, nested.out.splitlines()[-1]) == (0, "out/step"), nested.err
+    assert (app / "out" / "step").read_text() == "300\n"
+    assert not (app / "step").exists()
     (app / "out" / "step").unlink()
     (app / "out").rmdir()
     (app / ".tpukit-1a2b.part").write_text("half")
     again = local.run("train", pair, "--fetch", "out", "--", "ls -A", cwd=app)
     assert again.status == 0, again.err
     assert ".part" not in again.out
-    assert (app / "out" / "step").read_text() == "200\n"
+    assert (app / "out" / "step").read_text() == "300\n"
 
 
 def test_a_result_that_is_missing_hides_no_failure(local: Local, pair: str, app: Path) -> None:
@@ -120,8 +128,8 @@ def test_a_result_that_is_missing_hides_no_failure(local: Local, pair: str, app:
     failed = local.run(*words, "exit 4")
     assert failed.status == 4
     assert f"warning: {pair} worker 0 exited with status 4\n" in failed.err
-    assert "warning: there is no ./app/none.txt on the worker" in failed.err
-    assert "there is no ./app/none.txt" in local.run(*words, "true").says(3).err
+    assert f"warning: there is no ./{app.name}/none.txt on the worker" in failed.err
+    assert f"there is no ./{app.name}/none.txt" in local.run(*words, "true").says(3).err
 
 
 def test_ctrl_c_leaves_its_run_running(local: Local, pair: str, app: Path) -> None:
@@ -141,14 +149,14 @@ def test_ctrl_c_leaves_its_run_running(local: Local, pair: str, app: Path) -> No
 
 
 def test_run_with_push_starts_in_the_pushed_folder(local: Local, pair: str, app: Path) -> None:
-    words = ("run", pair, "--push", str(app), "--to", "code/app", "--worker", "1")
+    words = ("run", pair, "--push", str(app), "--to", f"code/{app.name}", "--worker", "1")
     done = local.run(*words, "--", "python3", "train.py")
-    assert done.out.split() == ["1", "jax", "app"]
+    assert done.out.split() == ["1", "jax", app.name]
     elsewhere = local.run(*words, "--workdir", "/", "--", "pwd")
     assert elsewhere.out == "/\n"
     started = local.run(*words, "--detach", "--run-id", "pushed", "--", "pwd")
     assert started.status == 0
-    assert local.run("attach", pair, "pushed").out.endswith("/code/app\n")
+    assert local.run("attach", pair, "pushed").out.endswith(f"/code/{app.name}\n")
     assert all(commits(local, pair, "pushed"))
 
 
@@ -190,15 +198,85 @@ def test_a_known_error_of_a_program_is_explained(local: Local, pair: str) -> Non
     assert "next:" not in unknown.err
 
 
+def test_a_taken_run_id_is_refused_before_anything_is_sent(
+    local: Local, pair: str, app: Path
+) -> None:
+    words = ("--push", str(app), "--run-id", "taken")
+    assert local.run("train", pair, *words, "--", "true").status == 0
+    (app / "new.py").touch()
+    for verb in (("train", pair), ("run", pair, "--detach")):
+        refused = local.run(*verb, *words, "--", "true").says(5)
+        assert "run taken is already on pair worker" in refused.err
+        assert "workers changed" not in refused.err
+    missing = local.run("run", pair, "--detach", *words[:2], "--with", "torch_xla", "--", "true")
+    assert "pair has no environment torch_xla on workers 0, 1" in missing.says(3).err
+    assert "new.py" not in local.run("run", pair, "--", f"ls {app.name}").out
+
+
+def test_a_source_is_not_fetched(local: Local, pair: str, app: Path) -> None:
+    words = ("train", pair, "--fetch", "train.py", "--", "true")
+    tracked = local.run(*words, cwd=app).says(2)
+    assert "train.py is no result of a program (git tracks it)" in tracked.err
+    plain = app.with_name(f"{app.name}-plain")
+    plain.mkdir()
+    (plain / "train.py").write_text("print(1)\n")
+    fresh = local.run(*words, cwd=plain).says(2)
+    assert "train.py is no result: no program on pair worker 0 has written it" in fresh.err
+    make = ("train", pair, "--fetch", "result.txt", "--", "cat train.py; echo made > result.txt")
+    for _ in range(2):
+        assert local.run(*make, cwd=plain).status == 0
+    (plain / "train.py").write_text("print(2)\n")
+    assert "no program on pair worker 0 has written it" in local.run(*words, cwd=plain).says(2).err
+    assert (plain / "train.py").read_text() == "print(2)\n"
+    (plain / "out").symlink_to(app)
+    led = local.run("train", pair, "--fetch", "out/x", "--", "true", cwd=plain).says(2)
+    assert f"out/x leads out of {plain} through a link" in led.err
+
+
+def test_secrets_are_sent_with_the_flag_that_is_named(local: Local, pair: str, app: Path) -> None:
+    (app / ".env").write_text("TOKEN=hunter2\n")
+    words = ("--push", str(app), "--worker", "0", "--", "ls -A")
+    without = local.run("run", pair, *words)
+    assert "left out as secrets: .env (--with-secrets sends them)" in without.err
+    assert ".env" not in without.out
+    assert ".env" in local.run("run", pair, "--with-secrets", *words).out
+    assert ".env" in local.run("train", pair, "--with-secrets", *words[:2], *words[4:]).out
+
+
+def test_another_folder_s_push_is_replaced_only_if_that_is_said(
+    local: Local, pair: str, app: Path
+) -> None:
+    other = app.with_name("other") / app.name
+    other.mkdir(parents=True)
+    (other / "train.py").write_text("print('other')\n")
+    (other / "other.py").touch()
+    line = ("--", "cat train.py")
+    assert local.run("run", pair, "--push", str(other), *line).status == 0
+    for verb in ("run", "train"):
+        words = (verb, pair, "--push", str(app))
+        refused = local.run(*words, *line).says(1)
+        assert f"{app.name} has the push of another folder: " in refused.err
+        assert f"{other}\n" in refused.err
+        assert f"fix: tpukit --local push pair {app} --to {app.name}-2\n" in refused.err
+    assert "print('other')" in local.run("run", pair, "--", f"cat {app.name}/train.py").out
+    assert local.run(*words, "--overwrite", *line).status == 0
+    assert "other.py" not in local.run("run", pair, "--", f"ls {app.name}").out
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
         (("train", "demo"), "there is no command to run"),
         (("train", "demo", "--fetch", "..", "--", "x"), "--fetch cannot copy .."),
         (("train", "demo", "--fetch", ".", "--", "x"), "--fetch cannot copy ."),
+        (("train", "demo", "--fetch", "*.txt", "--", "x"), "--fetch cannot copy *.txt"),
         (("train", "a-*", "--fetch", "out", "--", "x"), "--fetch needs one slice"),
+        (("train", "demo", "--run-id", "Bad Id", "--", "x"), "'Bad Id' cannot be a run id"),
+        (("run", "demo", "-d", "--run-id", "Bad Id", "--", "x"), "'Bad Id' cannot be a run id"),
         (("train", "demo", "--push", "nowhere", "--", "x"), "nowhere is not a folder"),
         (("run", "demo", "--to", "app", "--", "x"), "--to needs --push"),
+        (("run", "demo", "--overwrite", "--", "x"), "--overwrite needs --push"),
+        (("run", "demo", "--with-secrets", "--", "x"), "--with-secrets needs --push"),
         (("run", "demo", "--push", "nowhere", "--", "x"), "nowhere is not a folder"),
     ],
 )
@@ -222,12 +300,13 @@ def test_a_push_that_watches_sends_each_change(local: Local, pair: str, app: Pat
     assert next(line for line in lines if "workers changed" in line)
     (app / "train.py").write_text("print('changed')\n")
     assert "1 of 1 workers changed" in next(line for line in lines if "workers changed" in line)
-    there = local.run("run", pair, "--worker", "0", "--", "cat app/train.py")
+    there = local.run("run", pair, "--worker", "0", "--", f"cat {app.name}/train.py")
     assert there.out == "print('changed')\n"
     (app / "train.py").unlink()
     (app / "other.py").touch()
     eventually(
-        lambda: "other.py" in local.run("run", pair, "--worker", "0", "--", "ls app").out, 60
+        lambda: "other.py" in local.run("run", pair, "--worker", "0", "--", f"ls {app.name}").out,
+        60,
     )
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130
@@ -243,17 +322,66 @@ def test_a_push_that_watches_ends_with_its_folder(local: Local, pair: str, app: 
     assert f"error: {app} is not a folder\n" in process.stderr.read()
 
 
-def test_a_push_that_watches_ends_where_a_worker_refuses(
+def test_a_push_that_watches_tells_a_refusal_once_and_tries_again(
     local: Local, pair: str, app: Path
 ) -> None:
     process = local.start("push", pair, str(app), "--watch")
-    assert process.stderr
-    assert next(line for line in iter(process.stderr.readline, "") if "workers changed" in line)
-    own = local.run("run", pair, "--worker", "1", "--", "echo mine > app/notes.txt")
-    assert own.status == 0
+    lines = told(process)
+    assert next(line for line in lines if "workers changed" in line)
+    notes = f"{app.name}/notes.txt"
+    assert local.run("run", pair, "--worker", "1", "--", f"echo mine > {notes}").status == 0
     (app / "notes.txt").write_text("yours\n")
-    assert process.wait(60) == 1
-    assert f"warning: {pair} worker 1: the push would replace 1 file" in process.stderr.read()
+    assert "1 of 2 workers changed" in next(line for line in lines if "workers changed" in line)
+    assert next(lines).startswith(f"warning: {pair} worker 1: the push would replace 1 file")
+    assert next(lines).startswith("next: copy them with cp")
+    assert next(lines) == "tried again at each change, and after 10 s if a worker failed\n"
+    (app / "more.txt").touch()
+    assert "1 of 2 workers changed" in next(line for line in lines if "changed" in line[-20:])
+    assert local.run("run", pair, "--worker", "1", "--", f"rm {notes}").status == 0
+    # It succeeds without another change here.
+    rest = [next(lines) for _ in range(3)]
+    assert "1 of 2 workers changed" in rest[-1], rest
+    assert local.run("run", pair, "--worker", "1", "--", f"cat {notes}").out == "yours\n"
+
+
+def test_a_push_that_watches_waits_for_its_slice(local: Local, app: Path) -> None:
+    assert local.run("create", "v3-8", "watched").status == 0
+    assert local.run("firewall", "apply", "watched").status == 0
+    process = local.start("push", "watched", str(app), "--watch")
+    lines = told(process)
+    assert next(line for line in lines if "workers changed" in line)
+    assert local.run("stop", "watched").status == 0
+    (app / "train.py").write_text("print('changed')\n")
+    assert next(lines) == "warning: slice watched is STOPPED\n"
+    assert next(lines).startswith("next: tpukit --local start watched")
+    assert local.run("start", "watched").status == 0
+    assert next(line for line in lines if "1 of 1 workers changed" in line)
+    there = local.run("run", "watched", "--", f"cat {app.name}/train.py")
+    assert there.out == "print('changed')\n"
+    assert local.run("delete", "watched", "--yes").status == 0
+
+
+@pytest.mark.parametrize("pause", [0.002, 0.01])
+def test_a_second_ctrl_c_kills_no_push_that_watches(
+    local: Local, pair: str, app: Path, pause: float
+) -> None:
+    process = local.start("push", pair, str(app), "--watch", "--worker", "0")
+    lines = told(process)
+    assert next(line for line in lines if "workers changed" in line)
+    (app / "new.py").touch()
+    assert next(line for line in lines if "workers changed" in line)
+    process.send_signal(signal.SIGINT)
+    time.sleep(pause)  # it is ending, or has ended
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    assert process.stderr
+    assert process.stderr.read() == ""
+
+
+def told(process: subprocess.Popen[str]) -> Iterator[str]:
+    """Yield each line of stderr when it comes."""
+    assert process.stderr
+    return iter(process.stderr.readline, "")
 
 
 @pytest.mark.parametrize(

@@ -252,8 +252,56 @@ def test_a_folder_that_no_push_made_is_left_alone(three: Fleet, again: Again) ->
 
 @pytest.mark.parametrize("target", [".", "~", "~/", "", "/", "..", "a/../..", "a\nb", "./", "/."])
 def test_a_target_that_is_no_folder_of_its_own_is_refused(target: str) -> None:
-    with pytest.raises(BadInput):
+    with pytest.raises(BadInput, match="that a push can replace"):
         target_path(target)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [".ssh", "~/.ssh/", ".bashrc", "./.tpukit/venvs", ".cache/x", "x/.tpukit", "/x/.tpukit"],
+)
+def test_a_place_for_files_of_the_login_or_of_tpukit_is_refused(target: str) -> None:
+    with pytest.raises(BadInput, match="is not a folder for a push"):
+        target_path(target)
+
+
+def test_the_push_of_another_folder_is_named_with_another_target_for_this_one(
+    three: Fleet, root: Path, again: Again, context: TransferContext, tmp_path: Path
+) -> None:
+    again()
+    other = read_tree(shutil.copytree(root, tmp_path / "b" / "tree", symlinks=True))
+    assert [done.value for done in push(other, TARGET, three.workers, context)] == ["unchanged"] * 3
+    (other.root / "a.py").write_text("print(3)\n")
+    before, other = files(three.home(0)), read_tree(other.root)
+    for done in push(other, TARGET, three.workers, context):
+        assert done.error
+        assert (
+            done.error.what
+            == f"project has the push of another folder: {read_tree(root).origin.place}"
+        )
+        assert done.error.fix
+        assert done.error.fix.arguments[-3:] == (str(other.root), "--to", "project-2")
+    assert files(three.home(0)) == before
+    done = prepare(other, TARGET, three.workers, context, overwrite=True).send(context)
+    assert [outcome.value for outcome in done] == ["sent"] * 3
+    assert all(isinstance(refused, TpukitError) for refused in again())
+    assert files(three.home(0))["a.py"] == "print(3)\n"
+
+
+def test_results_that_only_a_push_has_written_stop_a_push_on_the_first_worker(
+    three: Fleet, root: Path, again: Again, context: TransferContext
+) -> None:
+    (root / "results").mkdir()
+    (root / "results" / "1").write_text("old\n")
+    again()
+    tree = read_tree(root).without("results")
+    first, *others = push(tree, TARGET, three.workers, context)
+    assert isinstance(first.error, BadInput)
+    assert "results/1 is no result: no program on demo worker 0 has written it" in first.error.what
+    assert [done.error for done in others] == [None, None]
+    (three.home(0) / "project" / "results" / "1").write_text("new\n")
+    assert [done.error for done in push(tree, TARGET, three.workers, context)] == [None] * 3
+    assert files(three.home(0))["results/1"] == "new\n"
 
 
 @pytest.mark.parametrize("above", [0, 1])
@@ -334,12 +382,20 @@ def test_a_worker_that_loses_what_it_got_is_given_up(
     assert others == ["sent"] * 2
 
 
-LACKS = {"intact": False, "lacks": [], "gone": [], "conflicts": 0, "names": []}
+LACKS = {"intact": False, "other": "", "sources": []}
+LACKS |= {"lacks": [], "gone": [], "conflicts": 0, "names": []}
 
 
 @pytest.mark.parametrize(
     "answer",
-    [{}, {"intact": "no"}, {**LACKS, "lacks": [1]}, {**LACKS, "gone": "a.py"}],
+    [
+        {},
+        {**LACKS, "intact": "no"},
+        {**LACKS, "lacks": [1]},
+        {**LACKS, "gone": "a.py"},
+        {**LACKS, "other": None},
+        {**LACKS, "sources": "a.py"},
+    ],
 )
 def test_a_worker_that_says_odd_things_of_its_tree_is_an_error_of_that_worker(
     three: Fleet, again: Again, tmp_path: Path, answer: dict[str, object]

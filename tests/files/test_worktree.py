@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tpukit.errors import BadInput, Fix
-from tpukit.files.worktree import Tree, read_tree, source_folder
+from tpukit.files.worktree import Origin, Tree, read_tree, source_folder
 
 
 def write(root: Path, **files: str) -> None:
@@ -128,6 +129,48 @@ def test_an_empty_tree_and_a_file_are_refused(tmp_path: Path) -> None:
         source_folder(str(tmp_path / "file"))
 
 
+@pytest.mark.parametrize(
+    ("url", "name"),
+    [
+        ("https://token:x@GitHub.com/ada/project.git", "github.com/ada/project"),
+        ("git@github.com:ada/project", "github.com/ada/project"),
+        ("ssh://git@github.com:22/ada/project.git/", "github.com/ada/project"),
+        ("/srv/project.git", "{host}:/srv/project.git"),
+        ("file:///srv/project.git", "{host}:/srv/project.git"),
+    ],
+)
+def test_a_remote_has_one_name_for_all_protocols_and_users(root: Path, url: str, name: str) -> None:
+    host = socket.gethostname().partition(".")[0]
+    assert read_tree(root).origin == Origin(f"{host}:{root}", "", False)
+    git(root, "remote", "add", "origin", url)
+    name = name.format(host=host)
+    assert read_tree(root).origin == Origin(f"{host}:{root}", name, False)
+    below = root / "sub"
+    assert read_tree(below).origin == Origin(f"{host}:{below}", f"{name}/sub", False)
+    git(root, "add", ".")
+    git(root, "commit", "--quiet", "-m", "second")
+    assert read_tree(root).origin.committed
+
+
+def test_only_what_is_no_source_and_no_secret_can_be_a_result(root: Path, tmp_path: Path) -> None:
+    write(root, results__1="1", results___dot_gitkeep="", _dot_env="TOKEN")
+    git(root, "add", "--force", "results/.gitkeep")
+    tree = read_tree(root)
+    for path, why in [("tracked", "git tracks it"), ("sub", "git tracks it"), (".env", "a secret")]:
+        with pytest.raises(BadInput, match="is no result of a program") as refused:
+            tree.without(path)
+        assert why in refused.value.reason
+    left = tree.without("./results/")
+    assert set(tree.names) - set(left.names) == {"results/.gitkeep", "results/1"}
+    assert left.keeps("results/2")
+    assert not left.keeps("results2")
+    assert tree.without("absent").names == tree.names
+    (root / "out").symlink_to(tmp_path)
+    for path in ("out", "out/1"):
+        with pytest.raises(BadInput, match=r"leads out of .* through a link"):
+            tree.without(path)
+
+
 def odd_tree(root: Path) -> Tree:
     names = ["plain", "-dash", " blank ", "#x .", "#l link", os.fsdecode(b"latin-\xe9"), "sub/ü"]
     for name in names:
@@ -181,7 +224,8 @@ def test_a_folder_of_secrets_has_nothing_to_push(tmp_path: Path) -> None:
     write(tmp_path / ".aws" / "project", config="1")
     with pytest.raises(BadInput, match="nothing to push") as refused:
         read_tree(tmp_path / ".aws" / "project")
-    assert refused.value.fix == Fix(note="add --with-secrets")
+    note = "push, run and train send secrets with --with-secrets"
+    assert refused.value.fix == Fix(note=note)
 
 
 @pytest.mark.parametrize("given", ["~", "~/..", "/", "home", "link"])

@@ -42,10 +42,16 @@ def compare_push(home: Home, request: Request) -> None:
     `conflicts` is the number of files with other content that no push has brought, and `names` has
     the first of them. Exits with a message if no push may touch the target, or if files of the user
     are in the way of a folder, or of a file that replaces their folder.
+
+    `other` is the folder whose push is in the target, if the request's `origin` is another one and
+    the tree is not intact. Of the names `results`, `sources` has those that are as a push has
+    brought them, and if `strict` is true, also those that do not exist.
     """
-    tree, answer = _Tree(home, request["target"], ProgressReport()), {"intact": True}
+    tree = _Tree(home, request["target"], ProgressReport())
+    sources = [name for name in request["results"] if tree.is_source(name, request["strict"])]
+    answer = {"intact": True, "other": "", "sources": sources[:_NAMED]}
     if not tree.is_intact(request["digest"]):
-        answer = {"intact": False}
+        answer.update(intact=False, other=tree.other(request["origin"]))
         if request["files"]:
             answer.update(_compared(tree, zlib.decompress(base64.b64decode(request["files"]))))
     say(answer)
@@ -71,8 +77,8 @@ def apply_push(home: Home, request: Request, payload: str, progress: ProgressRep
     with the sent files.
 
     The returned `state` is "sent", or "differs" if the result would not match the manifest; then
-    nothing has changed. Exits with a message as `compare_push` does, and at a conflict unless
-    `overwrite` is true. Waits for another push to the same tree.
+    nothing has changed. Exits with a message as `compare_push` does; and, unless `overwrite` is
+    true, at a conflict and at another folder's push. Waits for another push to the same tree.
     """
     tree, state = _Tree(home, request["target"], progress), "sent"
     arrived = os.path.join(tree.folder, "new")
@@ -90,6 +96,9 @@ def apply_push(home: Home, request: Request, payload: str, progress: ProgressRep
 
 
 def _apply(tree: _Tree, arrived: str, request: Request) -> str:
+    other = tree.other(request["origin"])
+    if other and not request["overwrite"]:
+        sys.exit("it has the push of another folder: " + other)
     with open(os.path.join(arrived, "head")) as file:
         head = json.load(file)
     change = _Change(tree, head["files"], head["gone"], head["spared"])
@@ -100,6 +109,7 @@ def _apply(tree: _Tree, arrived: str, request: Request) -> str:
     if change.conflicts and not request["overwrite"]:
         sys.exit(change.conflicts[0] + " would be replaced, and no push has brought it")
     change.check_way()
+    tree.origin = request["origin"]
     change.make(files)
     return "sent"
 
@@ -107,6 +117,7 @@ def _apply(tree: _Tree, arrived: str, request: Request) -> str:
 class _Tree:
     """A pushed folder, by its real path, and the record of its pushes.
 
+    `origin` has the fields of the last push's `worktree.Origin`; it is empty if that is unknown.
     `files` is the manifest of the last finished push. `own` has those of its names that no push has
     brought, because the worker had the same files. If the last push was cut off, `unfinished` has
     all names that pushes have brought; otherwise it is empty.
@@ -120,6 +131,9 @@ class _Tree:
         self.folder = self.path(STATE_FOLDER)
         if (os.path.realpath(home.path) + "/").startswith(self.root.rstrip("/") + "/"):
             sys.exit("the home folder is in it")
+        first, *below = os.path.relpath(self.root, os.path.realpath(home.path)).split(os.sep)
+        if STATE_FOLDER in below or (first != ".." and first.startswith(".")):
+            sys.exit("files of the login or of tpukit have such a name")
         # The check for the folder comes last, because another push may create it meanwhile.
         if os.path.isdir(path) and os.listdir(path) and not os.path.isdir(self.folder):
             sys.exit("it holds files and no push has made it")
@@ -130,6 +144,7 @@ class _Tree:
         state: dict[str, Any] = {}
         with contextlib.suppress(FileNotFoundError, ValueError), open(self._state) as file:
             state = json.load(file)
+        self.origin: dict[str, Any] = state.get("origin", {})
         self.files: Manifest = state.get("files", {})
         self.own: set[str] = set(state.get("own", []))
         self.unfinished: set[str] = set(state.get("unfinished", []))
@@ -138,6 +153,23 @@ class _Tree:
     def brought(self) -> set[str]:
         """The names that pushes have brought."""
         return (set(self.files) - self.own) | self.unfinished
+
+    def other(self, origin: dict[str, Any]) -> str:
+        """Return the other folder whose push is here, or "" if a push from `origin` may replace it.
+
+        The files of a commit are not lost if another checkout of its repository replaces them.
+        """
+        last = self.origin
+        same = last.get("place", origin["place"]) == origin["place"]
+        kept = last.get("committed") and last["repository"] == origin["repository"] != ""
+        return "" if same or kept else str(last["place"])
+
+    def is_source(self, name: str, strict: bool) -> bool:
+        """Return True if a file is as a push has brought it, or if `strict`, does not exist."""
+        if not os.path.lexists(self.path(name)):
+            return strict
+        brought = name in self.files and name not in self.own
+        return brought and self.holds({name: self.files[name]})
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -159,7 +191,8 @@ class _Tree:
         """Write the record of pushes, in one step."""
         own, unfinished = sorted(self.own), sorted(self.unfinished)
         with open(self._state + ".new", "w") as file:
-            json.dump({"files": self.files, "own": own, "unfinished": unfinished}, file)
+            state = {"origin": self.origin, "files": self.files, "own": own}
+            json.dump({**state, "unfinished": unfinished}, file)
         os.replace(self._state + ".new", self._state)
 
     def path(self, name: str) -> str:

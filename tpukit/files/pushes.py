@@ -7,10 +7,12 @@ import json
 import re
 import zlib
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache, cached_property
 from pathlib import PurePosixPath
+from typing import Any
 
+from tpukit.agent.archives import STATE_FOLDER
 from tpukit.errors import BadInput, Fix, TpukitError
 from tpukit.files.copies import RemotePath
 from tpukit.files.payload import Payload, push_payload
@@ -27,11 +29,17 @@ _LARGEST_ANSWER = 256 << 20
 
 
 def target_path(given: str) -> str:
-    """Return the target path for the agent; raise `BadInput` if a push cannot replace it."""
+    """Return the target path for the agent; raise `BadInput` if a push must not replace it."""
     path = RemotePath("", given).clean.rstrip("/")
-    parts = set(PurePosixPath(path).parts) - {"/", "//"}
-    if not parts or ".." in parts or re.search(r"[\0\n]", path):
+    parts = PurePosixPath(path).parts
+    if not set(parts) - {"/", "//"} or ".." in parts or re.search(r"[\0\n]", path):
         raise BadInput(f"{one_line(given)!r} is not a folder that a push can replace")
+    if parts[0].startswith(".") or STATE_FOLDER in parts:
+        raise BadInput(
+            f"{one_line(given)!r} is not a folder for a push",
+            why="on a worker, such a name is for files of the login and of tpukit",
+            fix=Fix(note="choose another folder with --to"),
+        )
     return path
 
 
@@ -88,6 +96,7 @@ class Push:
             kind="push",
             manifest=digest,
             overwrite=self.overwrite,
+            origin=asdict(self.tree.origin),
             compared=self.tree.size(self.tree.names),
         )
         pending = list(self.pending)
@@ -110,10 +119,12 @@ def prepare(
 ) -> Push:
     """Compare the workers' trees with this one, and return the push.
 
-    If the push would replace a file that no push has brought, the worker's outcome is an error that
-    names the file, unless `overwrite` is true.
+    A worker's outcome is an error if the target has the push of another folder, or a file that the
+    push would replace and no push has brought; unless `overwrite` is true. It is also an error if
+    the first worker has no results under the names that `Tree.without` has left out.
     """
     size, digest = tree.size(tree.names), tree.digest
+    about = {"target": target, "digest": digest, "origin": asdict(tree.origin)}
 
     @cache
     def packed() -> str:
@@ -121,8 +132,13 @@ def prepare(
 
     def look(worker: RemoteWorker) -> Lack | None:
         with context.connection(worker) as connection:
-            request = {"target": target, "digest": digest, "files": ""}
+            results = tree.results if worker is workers[0] else ()
+            request = {**about, "results": results, "strict": not tree.tracked, "files": ""}
             answer = _ask(connection, request, size)
+            if sources := answer.texts("sources"):
+                raise _no_result(sources[0], worker)
+            if not overwrite and answer.text("other"):
+                raise _another_folder(answer.text("other"), tree, target, worker)
             if not answer.flag("intact"):
                 # Most workers already have the tree; send the manifest only to the others.
                 answer = _ask(connection, {**request, "files": packed()}, size)
@@ -135,7 +151,7 @@ def prepare(
     return Push(tree, target, fan_out(workers, look, cancel=context.cancel), overwrite)
 
 
-def _ask(connection: RetryingConnection, request: Mapping[str, str], size: int) -> AgentAnswer:
+def _ask(connection: RetryingConnection, request: Mapping[str, Any], size: int) -> AgentAnswer:
     return connection.retry(
         lambda current: ask_with_signs(
             connection,
@@ -149,6 +165,27 @@ def _ask(connection: RetryingConnection, request: Mapping[str, str], size: int) 
     )
 
 
+def _another_folder(other: str, tree: Tree, target: str, worker: RemoteWorker) -> TpukitError:
+    shown, root = target.removeprefix("./"), str(tree.root)
+    return TpukitError(
+        f"{one_line(shown)} has the push of another folder: {one_line(other)[:400]}",
+        why="the push would replace its files; nothing was changed there",
+        fix=Fix.command(
+            *("tpukit", "push", worker.slice, root, "--to", f"{shown}-2"),
+            note="or add --overwrite, which replaces them; run and train have both flags too",
+        ),
+    )
+
+
+def _no_result(name: str, worker: RemoteWorker) -> BadInput:
+    shown = one_line(name)[:200]
+    return BadInput(
+        f"{shown} is no result: no program on {worker.label} has written it",
+        why=f"to fetch it would replace {shown} here; nothing was sent",
+        fix=Fix(note="a result that is already here: name it in .gitignore or .tpukitignore"),
+    )
+
+
 def _conflict(answer: AgentAnswer) -> TpukitError:
     names, count = answer.texts("names"), answer.number("conflicts")
     listed = ", ".join(one_line(name)[:200] for name in names)
@@ -157,5 +194,7 @@ def _conflict(answer: AgentAnswer) -> TpukitError:
     return TpukitError(
         f"the push would replace {counted(count, 'file')} that no push has brought: {listed}",
         why="the worker has other content under these names; nothing was changed there",
-        fix=Fix(note="copy them with cp, or name them in .tpukitignore; --overwrite replaces them"),
+        fix=Fix(
+            note="copy them with cp, or name them in .tpukitignore; push --overwrite replaces them"
+        ),
     )

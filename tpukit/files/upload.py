@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol
 
 from tpukit.agent.contents import compressed
@@ -125,7 +125,8 @@ class Placement:
     mode: int = 0o644  #: the mode of a single file; files in a tree keep their own
     kind: Literal["file", "tree", "push"] = "file"
     manifest: str = ""
-    overwrite: bool = False  #: True if a push may replace files that no push has brought
+    origin: Mapping[str, Any] = field(default_factory=dict)  #: the fields of a push's `Origin`
+    overwrite: bool = False  #: True if a push may replace files that it has not brought
     compared: int = 0  #: the bytes of the tree that a push compares before and after
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import socket
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,8 +20,8 @@ from tpukit.clock import Clock
 from tpukit.errors import BadInput, Fix
 from tpukit.text import one_line, shown_path
 
-#: Seconds between two looks for changes.
-_LOOK_SECONDS = 1.0
+#: Seconds between two looks for changes, and between two tries of a push that fails.
+_LOOK_SECONDS, AGAIN_SECONDS = 1.0, 10.0
 IGNORE_FILE = ".tpukitignore"
 #: Paths of keys, tokens and passwords, which are sent only on request.
 _SECRET = re.compile(
@@ -29,6 +30,21 @@ _SECRET = re.compile(
     r"|.*/\.env(\.(?!example$|sample$|template$)[^/]*)?",
     re.DOTALL,
 )
+#: Files that only git reads; they keep a folder of results in a repository.
+_GIT_OWN = re.compile(r"(^|/)\.git[^/]*$")
+#: The URL of a git remote on another machine; the user in it may be a token (git-clone(1)).
+_REMOTE = re.compile(
+    r"(?:[a-z+]+://)?(?:[^@/]*@)?(?P<host>[^/:]+)(?::\d+(?=/))?[:/]/*(?P<path>.+?)(?:\.git)?/*"
+)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The folder that a push comes from; `pushed_trees.py` compares it with the last push's."""
+
+    place: str  #: the machine and the folder: `laptop:/home/ada/project`
+    repository: str  #: the remote and the folder in it, `github.com/ada/project/sub`, or ""
+    committed: bool  #: True if a commit has all files
 
 
 @dataclass(frozen=True)
@@ -40,7 +56,9 @@ class Tree:
     secrets: Sequence[str] = ()
     #: The time of change of each file in nanoseconds, and its size, before any file was read.
     stamps: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    tracked: Set[str] = frozenset()  #: the names that git tracks
     kept: str = ""  #: the path that `without` has left out
+    results: Sequence[str] = ()  #: the names that `without` has left out
 
     @cached_property
     def manifest(self) -> Mapping[str, str]:
@@ -53,8 +71,16 @@ class Tree:
         own = _own_environment()
         head = _run(self.root, own, "rev-parse", "--short=12", "--verify", "--quiet", "HEAD")
         look = ("--no-optional-locks", "status", "--porcelain", "--", ".")
-        changes = _run(self.root, own, *look).stdout
-        return head.stdout.decode().strip() + ("+changes" if head.stdout and changes else "")
+        status = _run(self.root, own, *look)
+        changed = head.stdout and (status.stdout or status.returncode)
+        return head.stdout.decode().strip() + ("+changes" if changed else "")
+
+    @cached_property
+    def origin(self) -> Origin:
+        """Where the tree comes from."""
+        place = f"{_this_machine()}:{self.root}"
+        committed = bool(self.commit) and not self.commit.endswith("+changes")
+        return Origin(place, _repository_name(self.root), committed)
 
     @cached_property
     def digest(self) -> str:
@@ -62,23 +88,52 @@ class Tree:
         return manifest_digest(self.manifest)
 
     def without(self, path: str) -> Tree:
-        """Return the tree without a file or folder, which a push then neither sends nor deletes."""
-        names = [name for name in self.names if not PurePosixPath(name).is_relative_to(path)]
-        return replace(self, names=names, kept=path)
+        """Return the tree without the results in a file or folder.
+
+        A push then neither sends nor deletes them. Raises `BadInput` if git tracks a file there, or
+        one is a secret, or a link leads out of the tree: results would replace what is no result.
+        """
+        if not (self.root / path).resolve().is_relative_to(self.root):
+            raise BadInput(
+                f"{one_line(path)} leads out of {shown_path(self.root)} through a link",
+                fix=Fix(note="replace the link by a folder, or copy the results with tpukit cp"),
+            )
+        results = [
+            name
+            for name in (*self.names, *self.secrets)
+            if PurePosixPath(name).is_relative_to(path)
+        ]
+        for name in results:
+            if name in self.secrets or (name in self.tracked and not _GIT_OWN.search(name)):
+                why = "it is a secret" if name in self.secrets else "git tracks it"
+                raise BadInput(
+                    f"{one_line(name)} is no result of a program",
+                    reason=why,
+                    fix=Fix(note="name a file or folder that only the program writes"),
+                )
+        names = [name for name in self.names if name not in set(results)]
+        return replace(self, names=names, kept=path, results=results)
 
     def keeps(self, name: str) -> bool:
         """Return True if a push must leave this file on the workers as it is there."""
         return bool(self.kept) and PurePosixPath(name).is_relative_to(self.kept)
 
-    def changes(self, clock: Clock, *, with_secrets: bool) -> Iterator[Tree]:
-        """Yield the tree again after each change of its files since it was read."""
-        tree = self
+    def changes(
+        self, clock: Clock, *, with_secrets: bool, failing: Callable[[], bool]
+    ) -> Iterator[Tree]:
+        """Yield the tree again after each change of its files since it was read.
+
+        While `failing` returns True, also yield it `AGAIN_SECONDS` after the last time. Raises
+        `BadInput` if the folder is gone or empty.
+        """
+        tree, due = self, clock.monotonic() + AGAIN_SECONDS
         while True:
             clock.sleep(_LOOK_SECONDS)
             now = read_tree(source_folder(str(self.root)), with_secrets=with_secrets)
-            if now.stamps != tree.stamps:
+            if now.stamps != tree.stamps or (failing() and clock.monotonic() >= due):
                 tree = now
                 yield tree
+                due = clock.monotonic() + AGAIN_SECONDS
 
     def size(self, names: Iterable[str]) -> int:
         """Return the total bytes of these files; files that are gone count as 0."""
@@ -113,9 +168,10 @@ def read_tree(root: Path, *, with_secrets: bool = False) -> Tree:
         raise BadInput("push asks git which files count", fix=Fix(note="install git"))
     # On a worker this folder records the pushes; a copy of it here is meaningless.
     # Beside it, a download that was cut off leaves its part.
+    tracked, new = _listed(root)
     listed = sorted(
         name
-        for name in _listed(root)
+        for name in tracked | new
         if STATE_FOLDER not in name.split("/")
         and not name.rpartition("/")[2].startswith(f"{STATE_FOLDER}-")
     )
@@ -124,13 +180,14 @@ def read_tree(root: Path, *, with_secrets: bool = False) -> Tree:
     secrets = [] if with_secrets else [name for name in present if name in secret]
     sent = [name for name in present if with_secrets or name not in secret]
     if not sent:
-        fix = Fix(note="add --with-secrets") if secrets else None
+        note = "push, run and train send secrets with --with-secrets"
+        fix = Fix(note=note) if secrets else None
         raise BadInput(f"there is nothing to push in {shown_path(root)}", fix=fix)
-    return Tree(root, sent, secrets, {name: _stamp(root / name) for name in sent})
+    return Tree(root, sent, secrets, {name: _stamp(root / name) for name in sent}, tracked)
 
 
-def _listed(root: Path) -> set[str]:
-    """Return the names that git tracks, and new names, except ignored ones.
+def _listed(root: Path) -> tuple[set[str], set[str]]:
+    """Return the names that git tracks, and new names, both without ignored ones.
 
     For a repository inside this one, git lists only the folder, with a slash at the end.
     """
@@ -139,10 +196,11 @@ def _listed(root: Path) -> set[str]:
         tracked = _git(root, place, "--cached", "--recurse-submodules")
         new = _git(root, place, "--others", "--exclude-standard")
         ignored = _git(root, place, "--cached", *ours) | _git(root, place, "--others", *ours)
-    names = (tracked | new) - ignored
-    folders = [name for name in names if name.endswith("/")]
-    inner = ({f"{folder}{name}" for name in _listed(root / folder)} for folder in folders)
-    return names.union(*inner)
+    tracked, new = tracked - ignored, new - ignored
+    for folder in [name for name in new if name.endswith("/")]:
+        for names, inner in zip((tracked, new), _listed(root / folder), strict=True):
+            names.update(f"{folder}{name}" for name in inner)
+    return tracked, new
 
 
 @contextmanager
@@ -155,6 +213,26 @@ def _repository(root: Path) -> Iterator[Mapping[str, str]]:
     with tempfile.TemporaryDirectory(prefix="tpukit-") as empty:
         _run(root, own, "init", "--quiet", "--bare", empty)
         yield {**own, "GIT_DIR": empty, "GIT_WORK_TREE": str(root.resolve())}
+
+
+def _repository_name(root: Path) -> str:
+    """Return the git remote `origin` and the folder in it, in the same words for each protocol."""
+    own = _own_environment()
+    url = os.fsdecode(_run(root, own, "remote", "get-url", "origin").stdout).strip()
+    folder = os.fsdecode(_run(root, own, "rev-parse", "--show-prefix").stdout).rstrip("\n")
+    remote, path = _REMOTE.fullmatch(url), url.removeprefix("file://")
+    if path.startswith("/"):
+        name = f"{_this_machine()}:{path}"
+    elif remote and ":" in url:
+        name = f"{remote['host'].lower()}/{remote['path']}"
+    else:
+        return ""
+    return f"{name}/{folder}".rstrip("/")
+
+
+def _this_machine() -> str:
+    """Return this machine's name; its domain may change with the network."""
+    return socket.gethostname().partition(".")[0]
 
 
 def _own_environment() -> dict[str, str]:

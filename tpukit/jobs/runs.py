@@ -115,7 +115,7 @@ def start(
 
     nonce = secrets.token_hex(8)
     try:
-        values(fan_out(workers, lambda worker: _refuse_again(worker, run_id, clock)))
+        require_free(workers, run_id, clock)
         values(fan_out(workers[:1], begin))
         values(fan_out(workers[1:], begin))
     except (TpukitError, KeyboardInterrupt) as caught:
@@ -127,6 +127,11 @@ def start(
         if begun:
             error.fix = kill_line(begun, run_id)
         raise error from None
+
+
+def require_free(workers: Sequence[RemoteWorker], run_id: str, clock: Clock) -> None:
+    """Raise `NameTaken` if a worker has a run of that id, and `BadInput` if the id is invalid."""
+    values(fan_out(workers, lambda worker: _refuse_again(worker, run_id, clock)))
 
 
 def states(

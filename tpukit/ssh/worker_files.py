@@ -31,12 +31,17 @@ def record_name(run_id: str, worker: str) -> str:
     The name has the worker, because workers may share a home folder. Raises `BadInput` if the run
     id is invalid.
     """
+    return f"{_PREFIX}{checked_run_id(run_id)}@{worker}"
+
+
+def checked_run_id(run_id: str) -> str:
+    """Return a run id; raise `BadInput` if it is invalid."""
     if not _RUN_ID.fullmatch(run_id):
         raise BadInput(
             f"{one_line(run_id)!r} cannot be a run id",
             fix=Fix(note="use a-z, 0-9, '.', '_' and '-'"),
         )
-    return f"{_PREFIX}{run_id}@{worker}"
+    return run_id
 
 
 def run_of(mark: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +14,14 @@ from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.verbs.cp import NoRelay, metered
 from tpukit.cli.views import copy_views
 from tpukit.console import Console, View, amount
-from tpukit.errors import interruption
+from tpukit.errors import (
+    BadInput,
+    Interrupted,
+    SecurityRefusal,
+    Terminated,
+    TpukitError,
+    interruption,
+)
 from tpukit.text import counted, one_line
 
 if TYPE_CHECKING:
@@ -34,9 +42,11 @@ Target = Annotated[
 WithSecrets = Annotated[
     bool, Option("--with-secrets", help="Also send files that hold secrets: .ssh, .aws, .env, ….")
 ]
-
 Overwrite = Annotated[
-    bool, Option("--overwrite", help="Also replace files on the workers that no push has sent.")
+    bool,
+    Option(
+        "--overwrite", help="Also replace files of another folder's push, or that no push has sent."
+    ),
 ]
 Watch = Annotated[bool, Option("--watch", help="Push again after each change, until Ctrl-C.")]
 
@@ -49,6 +59,8 @@ class PushFlags:
         str, Option(metavar="DIRECTORY", help="Push this folder first, and start in it.")
     ] = ""
     to: Target = ""
+    with_secrets: WithSecrets = False
+    overwrite: Overwrite = False
 
 
 @dataclass(frozen=True)
@@ -81,9 +93,10 @@ class TreeToPush:
         with metered(toolkit, "sent", relay=self.relay, silence=self.silence) as context:
             outcomes = prepared.send(context)
         sent = sum(outcome.value == "sent" for outcome in outcomes)
-        toolkit.console.say(
-            f"{counted(len(tree.names), 'file')}; {sent} of {len(outcomes)} workers changed"
-        )
+        if sent or not any(outcome.error for outcome in outcomes):
+            toolkit.console.say(
+                f"{counted(len(tree.names), 'file')}; {sent} of {len(outcomes)} workers changed"
+            )
         return outcomes
 
 
@@ -110,8 +123,13 @@ def push(
     changes nothing on that worker, unless you give --overwrite. A file that a push has sent is
     replaced if it was changed on the worker, and deleted if you delete it here.
 
+    If the target has the push of another folder, tpukit changes nothing there, unless you give
+    --overwrite. A checkout of the same git remote is no other folder, unless the last push had
+    uncommitted changes.
+
     Files with names typical of keys and passwords are left out. The home folder is never pushed.
-    tpukit gives up a worker that makes no progress for as long as the timeout.
+    tpukit gives up a worker that makes no progress for as long as the timeout. With --watch, it
+    tries again until it succeeds.
 
     Examples:
       tpukit push demo
@@ -120,38 +138,75 @@ def push(
     """
     toolkit = toolkit.by(route)
     silence = flag.seconds(timeout)
-    source = read_source(directory, to, with_secrets=with_secrets)
-    source = replace(source, overwrite=overwrite, relay=not no_relay, silence=silence)
-    _tell_secrets(toolkit.console, source.tree)
-    workers = toolkit.reach.workers(name, worker, silence)
-    result = copy_views.copied(source.send(toolkit, workers))
+    source = source_of(PushFlags(directory, to, with_secrets, overwrite), toolkit.console)
+    source = replace(source, relay=not no_relay, silence=silence)
+
+    def send(tree: Tree) -> View:
+        workers = toolkit.reach.workers(name, worker, silence)
+        return copy_views.copied(replace(source, tree=tree).send(toolkit, workers))
+
+    result = send(source.tree)
     if not watch or result.status:
         return result
+    status = _keep_pushed(toolkit, source.tree, send, with_secrets=with_secrets)
+    return replace(result, status=status)
+
+
+def _keep_pushed(
+    toolkit: Toolkit, tree: Tree, send: Callable[[Tree], View], *, with_secrets: bool
+) -> int:
+    """Send the tree after each change, and again while that fails; return the exit status.
+
+    A failure is shown once, until there is another one.
+    """
+    from tpukit.files.worktree import AGAIN_SECONDS
+
+    console, failure = toolkit.console, View({})
+    changes = tree.changes(
+        toolkit.clock,
+        with_secrets=with_secrets,
+        # Bad input may be a "no" to a question, which is not asked again without a change.
+        failing=lambda: failure.status not in (0, BadInput.exit_code),
+    )
     try:
-        for tree in source.tree.changes(toolkit.clock, with_secrets=with_secrets):
-            result = copy_views.copied(replace(source, tree=tree).send(toolkit, workers))
-            if result.status:
-                break
+        for changed in changes:
+            before, failure = failure, _failure(send, changed)
+            if failure.warnings and failure.warnings != before.warnings:
+                for line in failure.warnings:
+                    console.warn(line)
+                for fix in failure.next:
+                    console.suggest(fix)
+                seconds = f"{AGAIN_SECONDS:.0f} s"
+                console.say(f"tried again at each change, and after {seconds} if a worker failed")
     except KeyboardInterrupt as signal:
-        return replace(result, status=interruption(signal).exit_code)
-    return result
+        return interruption(signal).exit_code
+    return failure.status
 
 
-def read_source(directory: str, to: str, *, with_secrets: bool = False) -> TreeToPush:
-    """Return a folder's files as they are now; raise `BadInput` if it cannot be pushed."""
-    from tpukit.files.pushes import target_path
-    from tpukit.files.worktree import read_tree, source_folder
-
-    root = source_folder(directory)
-    tree = read_tree(root, with_secrets=with_secrets)
-    return TreeToPush(tree, target_path(to or root.name))
+def _failure(send: Callable[[Tree], View], tree: Tree) -> View:
+    """Send the tree; return a view with the warnings and the status of its failure."""
+    try:
+        return send(tree)
+    except (Interrupted, Terminated, SecurityRefusal):
+        raise
+    except TpukitError as error:
+        fixes = [error.fix] if error.fix else []
+        return View({}, warnings=[error.summary()], next=fixes, status=error.exit_code)
 
 
 def source_of(flags: PushFlags, console: Console) -> TreeToPush:
-    """Return the folder that the flags name, and say which secrets stay here."""
-    source = read_source(flags.push, flags.to)
-    _tell_secrets(console, source.tree)
-    return source
+    """Return the files of the folder as they are now, and say which secrets stay here.
+
+    Raises `BadInput` if it cannot be pushed.
+    """
+    from tpukit.files.pushes import target_path
+    from tpukit.files.worktree import read_tree, source_folder
+
+    root = source_folder(flags.push)
+    target = target_path(flags.to or root.name)
+    tree = read_tree(root, with_secrets=flags.with_secrets)
+    _tell_secrets(console, tree)
+    return TreeToPush(tree, target, flags.overwrite)
 
 
 def _tell_secrets(console: Console, tree: Tree) -> None:

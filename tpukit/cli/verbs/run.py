@@ -131,9 +131,11 @@ def run(
     request, log_limit = _request(how, line), flag.size(how.log_limit or "1G")
     source = source_of(tree, toolkit.console) if tree.push else None
     workers = toolkit.reach.workers(name, worker, flag.seconds(timeout))
+    recipe = environment_for(toolkit, environment.with_, workers[0], line)
+    if how.detach:
+        check_start(toolkit, workers, how.run_id, recipe)
     if source:
         values(source.send(toolkit, workers))
-    recipe = environment_for(toolkit, environment.with_, workers[0], line)
     folder = environment.workdir or (source.target if source else "")
     lines = shell_lines(variables, recipe, folder)
     if how.detach:
@@ -143,7 +145,6 @@ def run(
             how.run_id,
             line,
             lines,
-            recipe=recipe,
             sudo=how.sudo,
             log_limit=log_limit,
             commit=source.tree.commit if source else "",
@@ -160,8 +161,11 @@ def _check(how: RunFlags, tree: PushFlags, console: Console) -> None:
         raise BadInput("--json and --json-lines exclude each other", fix=Fix(note="choose one"))
     if how.run_id and not how.detach:
         raise BadInput("--run-id needs --detach", fix=Fix(note="add --detach"))
-    if tree.to and not tree.push:
-        raise BadInput("--to needs --push", fix=Fix(note="add --push ."))
+    check_run_id(how.run_id)
+    for name in ("to", "with_secrets", "overwrite"):
+        if getattr(tree, name) and not tree.push:
+            what = f"--{name.replace('_', '-')} needs --push"
+            raise BadInput(what, fix=Fix(note="add --push ."))
     if how.log_limit and not how.detach:
         raise BadInput("--log-limit needs --detach", fix=Fix(note="add --detach"))
 
@@ -217,22 +221,41 @@ def say_environment(console: Console, name: str) -> None:
     console.say(f"python: of the environment {name} (/usr/bin/python3: the system's)")
 
 
+def check_run_id(given: str) -> None:
+    """Raise `BadInput` if a run id is given that cannot be one."""
+    from tpukit.ssh.worker_files import checked_run_id
+
+    if given:
+        checked_run_id(given)
+
+
+def check_start(
+    toolkit: Toolkit, workers: list[RemoteWorker], run_id: str, recipe: str = ""
+) -> None:
+    """Raise an error if a detached run could not start, before anything is changed for it.
+
+    Raises `NameTaken` if the given run id is in use, and `NotFound` if the environment is missing.
+    """
+    from tpukit.jobs import python_environments, runs
+
+    if recipe:
+        python_environments.require_environment(workers, recipe, toolkit.clock)
+    if run_id:
+        runs.require_free(workers, run_id, toolkit.clock)
+
+
 def start_run(
     toolkit: Toolkit,
     workers: list[RemoteWorker],
     run_id: str,
     command: str,
     lines: str,
-    *,
-    recipe: str = "",
     **further: Any,
 ) -> str:
     """Start a detached run on all workers and return its id; `further` goes to `runs.start`."""
-    from tpukit.jobs import python_environments, runs
+    from tpukit.jobs import runs
     from tpukit.ssh.worker_files import new_run_id
 
-    if recipe:
-        python_environments.require_environment(workers, recipe, toolkit.clock)
     chosen = run_id or new_run_id(toolkit.clock)
     toolkit.console.say(f"run {chosen}")
     runs.start(workers, chosen, command, lines, toolkit.clock, **further)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
@@ -16,7 +17,14 @@ from tpukit.cli.verbs import attach, provision
 from tpukit.cli.verbs.cp import cp
 from tpukit.cli.verbs.logs import LEFT, OutputFlags
 from tpukit.cli.verbs.push import PushFlags, source_of
-from tpukit.cli.verbs.run import VariableFlags, environment_for, given_variables, start_run
+from tpukit.cli.verbs.run import (
+    VariableFlags,
+    check_run_id,
+    check_start,
+    environment_for,
+    given_variables,
+    start_run,
+)
 from tpukit.console import View
 from tpukit.errors import BadInput, Fix, TpukitError
 from tpukit.slices.find import is_pattern
@@ -33,7 +41,7 @@ class TrainFlags(PushFlags):
         str,
         Option(
             metavar="PATH",
-            help="At the end, copy this file or folder here, from worker 0; it is never pushed.",
+            help="At the end, copy this file or folder back, from worker 0; it is never pushed.",
         ),
     ] = ""
 
@@ -71,16 +79,19 @@ def train(
         start = ("tpukit", "run", name, "--push", how.push, "--detach", "--json", "--", line)
         raise BadInput("--json cannot show a log", fix=Fix.command(*start, note="only starts it"))
     path = PurePosixPath(how.fetch)
-    if how.fetch and (not path.parts or path.is_absolute() or ".." in path.parts):
+    no_name = not path.parts or path.is_absolute() or ".." in path.parts
+    if how.fetch and (no_name or set("*?[") & {*how.fetch}):
         fix = Fix(note="name a file or folder that the program writes in its folder")
         raise BadInput(f"--fetch cannot copy {one_line(how.fetch)}", fix=fix)
     if how.fetch and ("," in name or is_pattern(name)):
         raise BadInput("--fetch needs one slice", fix=Fix(note="name one, or leave out --fetch"))
     variables = given_variables(environment, toolkit)
+    check_run_id(how.run_id)
     source = source_of(how, toolkit.console)
     if how.fetch:  # results of an earlier run, which may differ among the workers
         source = replace(source, tree=source.tree.without(how.fetch))
     workers = toolkit.reach.workers(name, "all", flag.seconds(timeout))
+    check_start(toolkit, workers, how.run_id)
     values(source.send(toolkit, workers))
     recipe = environment_for(toolkit, environment.with_, workers[0], line)
     if environment.with_ or on_top != RequirementFlags():
@@ -99,8 +110,9 @@ def train(
     if not how.fetch or result is LEFT:
         return result
     results = f"{name}:{posixpath.join(source.target.removeprefix('./'), how.fetch)}"
+    folder = os.path.join(".", os.path.relpath((source.tree.root / path).parent), "")
     try:
-        fetched = cp(toolkit, [results, "."], timeout=timeout, route=route)
+        fetched = cp(toolkit, [results, folder], timeout=timeout, route=route)
     except TpukitError as error:
         if not result.status:
             raise

@@ -37,4 +37,10 @@ def copied(outcomes: Sequence[Outcome[RemoteWorker, Any]]) -> View:
         documents.append({"worker": outcome.item.index, **result})
         if outcome.error:
             warnings.append(f"{outcome.item.label}: {outcome.error.summary()}")
-    return View({"copied": documents}, warnings=warnings, status=worst(outcomes))
+    fixes = [outcome.error.fix for outcome in outcomes if outcome.error and outcome.error.fix]
+    return View(
+        {"copied": documents},
+        warnings=warnings,
+        next=tuple(dict.fromkeys(fixes)),
+        status=worst(outcomes),
+    )
