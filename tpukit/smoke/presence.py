@@ -20,6 +20,8 @@ from tpukit.text import one_line
 
 #: The part of the disk that should be free, as in the probe of marin-community/marin.
 _FREE_DISK = 0.05
+#: The start of the note about a lock that no process holds.
+LOCK_LEFT = "libtpu's lock is left"
 
 Word = Annotated[str, Field(max_length=100)]
 Count = Annotated[int, Field(ge=0)]
@@ -151,7 +153,7 @@ def _notes(outcome: Outcome[RemoteWorker, Seen]) -> Iterable[str]:
         stop = stop_runtime(outcome.item.slice)
         yield f"tpu-runtime holds the devices until you stop it: {stop}"
     if seen.lock and not holders:
-        yield "libtpu's lock is left, but no process holds a device: tpukit kill removes it"
+        yield f"{LOCK_LEFT}, but no process holds a device: tpukit kill removes it"
     if seen.free_bytes < _FREE_DISK * seen.disk_bytes:
         free = f"only {seen.free_bytes / seen.disk_bytes:.0%} of the disk is free"
         yield "; ".join(filter(None, (free, kernel_log_advice(seen.kernel_log_bytes))))
