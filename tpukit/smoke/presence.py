@@ -100,11 +100,17 @@ def _report(
     seen, holders = outcome.value
     chips = _chips(seen, accelerator)
     devices = seen.emulated or len(chips) * accelerator.facts.devices_per_chip
-    problems = "; ".join(_problems(seen, holders, chips, accelerator))
+    problems = [*_problems(seen, chips, accelerator)]
+    if holders:
+        problems.append(f"the devices are busy with {', '.join(map(str, holders))}")
     emulated = seen.emulated > 0
     platform = "cpu" if emulated else ", ".join(sorted({chip.driver for chip in chips}))
     return replace(
-        blank, devices=devices, platform=one_line(platform), emulated=emulated, error=problems
+        blank,
+        devices=devices,
+        platform=one_line(platform),
+        emulated=emulated,
+        error="; ".join(problems),
     )
 
 
@@ -119,10 +125,7 @@ def _chips(seen: Presence, accelerator: AcceleratorType) -> list[PciFunction]:
 
 
 def _problems(
-    seen: Presence,
-    holders: Sequence[Holder],
-    chips: Sequence[PciFunction],
-    accelerator: AcceleratorType,
+    seen: Presence, chips: Sequence[PciFunction], accelerator: AcceleratorType
 ) -> Iterable[str]:
     if seen.emulated:
         if seen.emulated != accelerator.devices_per_worker:
@@ -141,8 +144,6 @@ def _problems(
             "no process of vbarcontrolagent, and nothing listens on its port 8353: without it"
             f" libtpu finds no {name} chip; runtime version {version} has it"
         )
-    if holders:
-        yield f"the devices are busy with {', '.join(map(str, holders))}"
 
 
 def _notes(outcome: Outcome[RemoteWorker, Seen]) -> Iterable[str]:
