@@ -101,9 +101,10 @@ def _missing(
 
 
 def _grant(project: str, account: str, role: str) -> Fix:
-    """Return the command that grants a role; an owner of the project can run it."""
+    """Return the command that grants a role, if the account's name is known."""
+    if "@" not in account:
+        return Fix(note=f"have {role} granted on project {project}")
     kind = "serviceAccount" if account.endswith("gserviceaccount.com") else "user"
-    member = f"{kind}:{account}" if "@" in account else "user:EMAIL"
-    words = ("gcloud", "projects", "add-iam-policy-binding", project, "--member", member)
-    note = "for an owner of the project, who may also grant a role of their own"
-    return Fix.command(*words, "--role", role, "--condition", "None", note=note)
+    words = ("gcloud", "projects", "add-iam-policy-binding", project)
+    member = ("--member", f"{kind}:{account}", "--role", role, "--condition", "None")
+    return Fix.command(*words, *member, note="for an owner of the project")

@@ -24,7 +24,7 @@ _NAMES = {
 _PODS, _SERVING_CHIPS = ("v2", "v3"), 8
 _FLAGS = {"on-demand": "without --spot", "spot": "with --spot"}
 #: Only the console takes requests without further APIs.
-_REQUEST = "or ask for more at https://console.cloud.google.com/iam-admin/quotas"
+_REQUEST = "shows other zones; or ask for more at https://console.cloud.google.com/iam-admin/quotas"
 
 
 def type_findings(
@@ -48,8 +48,8 @@ def type_findings(
             yield Finding("quota", "ok", f"{about}: {_told(limits, names)}")
         else:
             said = f"{about} needs {accelerator.size}, but {_told(limits, names)}"
-            note = f"or create it {_FLAGS[enough[0]]}" if enough else _REQUEST
-            fix = Fix.command("tpukit", "zones", accelerator.name, note=note)
+            note = f"shows other zones; or create it {_FLAGS[enough[0]]}" if enough else _REQUEST
+            fix = Fix.command("tpukit", "types", accelerator.name, note=note)
             yield Finding("quota", "warning" if enough else "failure", said, fix)
 
 
@@ -65,7 +65,7 @@ def zone_findings(
         yield Finding("quota", "not checked", said)
     elif not usable:
         said = f"every TPU quota in {zone} is 0: {', '.join(sorted(about))}"
-        yield Finding("quota", "failure", said, Fix.command("tpukit", "zones", note=_REQUEST))
+        yield Finding("quota", "failure", said, Fix.command("tpukit", "types", note=_REQUEST))
     elif all(limit < 0 for limit in about.values()):
         yield Finding("quota", "ok", f"no TPU quota has a limit in {zone}")
     else:

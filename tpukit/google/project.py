@@ -45,6 +45,10 @@ class GoogleProject(ProjectProvider):
         return tuple(name for name in services if not self._is_enabled(name))
 
     def enable(self, services: Sequence[str]) -> None:
+        """Enable services of the project, and return when they are.
+
+        Raises `DeadlinePassed` if Google does not finish in time.
+        """
         # https://cloud.google.com/service-usage/docs/reference/rest/v1/services/batchEnable
         doing = f"enable {', '.join(services)}"
         url = f"{self._services}:batchEnable"
