@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from support import warm_gcloud
 
+from tpukit.emulator import EmulatorClient
+
 pytestmark = [pytest.mark.process, pytest.mark.gcloud]
 
 GCLOUD = shutil.which("gcloud")
@@ -36,7 +38,10 @@ def run(emulator: Any, tmp_path_factory: pytest.TempPathFactory) -> Gcloud:
         "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU": f"{emulator.url}/",
         "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": f"{emulator.url}/compute/v1/",
         "CLOUDSDK_API_ENDPOINT_OVERRIDES_CLOUDRESOURCEMANAGER": f"{emulator.url}/",
-        "CLOUDSDK_API_ENDPOINT_OVERRIDES_IAM": f"{emulator.url}/",
+        **{
+            f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{name}": f"{emulator.url}/"
+            for name in ("IAM", "SERVICEUSAGE", "CLOUDQUOTAS")
+        },
         "CLOUDSDK_AUTH_ACCESS_TOKEN_FILE": str(emulator.token_file),
         "CLOUDSDK_CORE_PROJECT": "tpukit-local",
         "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
@@ -162,6 +167,44 @@ def test_project_metadata_is_added_with_its_fingerprint(run):
     found = described(run, "project-info", "describe")
     items = {item["key"]: item["value"] for item in found["commonInstanceMetadata"]["items"]}
     assert items == {"a": "b", "c": "d"}
+
+
+def control(emulator: Any) -> EmulatorClient:
+    return EmulatorClient(emulator.url, emulator.token)
+
+
+def test_quotas_are_listed_by_their_names_with_the_limit_of_each_zone(run, emulator):
+    name = "TPUV5PPerProjectPerZoneForTPUAPI"
+    control(emulator).set_quota("v5p-8", "us-east5-a", 128)
+    about = ("--service=tpu.googleapis.com", "--project=tpukit-local", "--format=json")
+    infos = json.loads(run("alpha", "quotas", "info", "list", *about, group="").stdout)
+    (info,) = [info for info in infos if info["quotaId"] == name]
+    exact, others = info["dimensionsInfos"]
+    assert (exact["dimensions"], exact["details"]["value"]) == ({"zone": "us-east5-a"}, "128")
+    assert others["details"]["value"] == "-1"
+    one = run("alpha", "quotas", "info", "describe", name, *about, group="")
+    assert json.loads(one.stdout) == info
+
+
+def test_an_api_is_disabled_and_enabled_again(run):
+    run("services", "disable", "tpu.googleapis.com", "--force", group="")
+    off = vm(run, "list", status=1).stderr
+    assert "Cloud TPU API has not been used in project tpukit-local before" in off
+    run("services", "enable", "tpu.googleapis.com", group="")
+    vm(run, "list")
+
+
+def test_a_role_that_is_taken_away_is_missed_by_the_call(run, emulator):
+    control(emulator).add_fault(
+        {"kind": "roles", "permissions": "tpu.nodes.list compute.firewalls.*"}
+    )
+    try:
+        assert "Permission 'tpu.nodes.list' denied on" in vm(run, "list", status=1).stderr
+        rules = run("firewall-rules", "list", status=1).stderr
+        assert "Required 'compute.firewalls.list' permission for" in rules
+    finally:
+        control(emulator).clear_faults()
+    vm(run, "list")
 
 
 def test_a_stolen_endpoint_without_the_token_is_refused(run, emulator):

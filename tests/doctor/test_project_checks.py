@@ -12,13 +12,18 @@ from urllib.request import Request, urlopen
 
 import pytest
 from support import warm_tpukit
-from support.local_cloud import PROJECT, ZONE, Cloud, running_cloud
+from support.local_cloud import PROJECT, TOKEN, ZONE, Cloud, running_cloud
 
+from tpukit.accelerators import all_types
+from tpukit.access.ssh_config import SshConfig
 from tpukit.clock import SystemClock
 from tpukit.doctor.findings import Finding
 from tpukit.doctor.project_checks import ProjectChecks
+from tpukit.emulator import EmulatorClient
+from tpukit.emulator.compute_service.projects import fingerprint
+from tpukit.google.login_profiles import OsLogin
 from tpukit.models import QueuedResource, QueuedResourceList, SliceList
-from tpukit.paths import Paths
+from tpukit.paths import Paths, private_directory
 from tpukit.settings.resolution import Settings
 from tpukit.ssh.keys import ensure_key_pair
 
@@ -71,6 +76,54 @@ def without(name: str) -> Break:
 
 def fault(**rule: Any) -> Break:
     return lambda world: world.cloud.fault(**rule)
+
+
+def without_api(name: str) -> Break:
+    path = f"/v1/projects/{PROJECT}/services/{name}.googleapis.com:disable"
+    return lambda world: post(world.cloud, path, {})
+
+
+def without_quota(*names: str, limit: int = 0, ways: tuple[bool, ...] = (False, True)) -> Break:
+    """Set the quotas of these types, or of all types, in the zone."""
+
+    def limit_all(world: World) -> None:
+        emulator = EmulatorClient(world.cloud.url, TOKEN)
+        for name in names or [kind.name for kind in all_types() if ZONE in kind.facts.zones]:
+            for spot in ways:
+                emulator.set_quota(name, ZONE, limit, spot)
+
+    return limit_all
+
+
+def os_login(key: bool) -> Break:
+    """Turn OS Login on, for somebody with a key that it does not know, or without a key."""
+
+    def turn_on(world: World) -> None:
+        path = f"/compute/v1/projects/{PROJECT}"
+        world.cloud.session.rest(
+            "turn OS Login on",
+            "POST",
+            f"{world.cloud.url}{path}/setCommonInstanceMetadata",
+            body={
+                "items": [{"key": "enable-oslogin", "value": "TRUE"}],
+                "fingerprint": fingerprint([]),
+            },
+        )
+        if key:
+            ensure_key_pair(Paths.from_environment(world.environment).key_directory, "tpukit")
+
+    return turn_on
+
+
+def stale_hosts(world: World) -> None:
+    """Leave OpenSSH's hosts of a slice that is gone, and those of another project."""
+    folder = private_directory(Paths.from_environment(world.environment).ssh)
+    blocks = [
+        f"# slice {name} {project} {ZONE}\nHost tpu.{name}\n  Port 22\n# end\n"
+        for name, project in (("gone", PROJECT), ("hers", "other-project"))
+    ]
+    (folder / "config").write_text("\n".join(blocks))
+    (folder / "known_hosts.gone").write_text("")
 
 
 def gcloud(text: str) -> Break:
@@ -181,6 +234,32 @@ WORLDS: dict[str, tuple[Break, str, str, str]] = {
     "gcloud's other zone": (
         gcloud("[compute]\nzone = europe-west4-a\n"), "gcloud", "warning", "europe-west4-a"
     ),
+    "an API that somebody disabled": (
+        without_api("tpu"), TPU, "failure", "not been used in project demo-project"
+    ),
+    "no role that creates slices": (
+        fault(kind="roles", permissions="tpu.nodes.create"),
+        "roles", "failure", "it lacks tpu.nodes.create",
+    ),
+    "no role that makes rules": (
+        fault(kind="roles", permissions="compute.firewalls.create compute.networks.update*"),
+        "roles", "warning", "compute.firewalls.create, compute.networks.updatePolicy",
+    ),
+    "no role for the workers' account": (
+        fault(kind="roles", permissions="iam.*"), "roles", "warning", "iam.serviceAccounts.actAs"
+    ),
+    "roles that cannot be read": (
+        without_api("cloudresourcemanager"), "roles", "not checked", "Resource Manager API has not"
+    ),
+    "quotas that cannot be read": (
+        without_api("cloudquotas"), "quota", "not checked", "Cloud Quotas API has not been used"
+    ),
+    "no quota": (without_quota(), "quota", "failure", "every TPU quota in us-central1-a is 0"),
+    "OS Login that does not know the key": (
+        os_login(key=True), "OS Login", "failure", "does not know your key"
+    ),
+    "OS Login before the first key": (os_login(key=False), "OS Login", "warning", "it is on"),
+    "hosts of a slice that is gone": (stale_hosts, "ssh-config", "warning", "gone: gone"),
     "a broken gcloud configuration": (gcloud("[core\n"), "settings", "failure", "config_default"),
 }  # fmt: skip
 
@@ -225,17 +304,23 @@ class Stub:
         return frozenset({"v3-8"})
 
 
-def _checks(world: World, provider: Any = None, firewall: Any = None) -> list[Finding]:
+def _checks(
+    world: World, provider: Any = None, firewall: Any = None, account: str = "ada"
+) -> list[Finding]:
     given = Settings.load({}, world.environment, world.folder)
     real = replace(given.values["tpu_endpoint"], value="https://tpu.googleapis.com/")
     return ProjectChecks(
         Settings({**given.values, "tpu_endpoint": real}),
         world.environment,
         Ahead(),
-        account=lambda: "ada",
+        account=lambda: account,
         provider=lambda: provider or world.cloud.tpu,
         firewall=lambda: firewall or world.cloud.firewall,
+        project=lambda: world.cloud.project,
+        login=lambda: OsLogin(world.cloud.session, PROJECT, world.cloud.url, world.cloud.url),
+        login_user=lambda: "ada_example_com",
         key=lambda: world.folder / "key",
+        ssh_config=SshConfig(world.folder / "ssh"),
     ).findings()
 
 
@@ -288,3 +373,99 @@ def test_a_lost_slice_is_explained(world: World) -> None:
     (state,) = [row for row in findings if row["check"] == "slice"]
     assert "does not come back" in state["said"]
     assert "tpukit up demo --recreate" in state["fix"]["note"]
+
+
+def test_a_missing_role_is_named_with_the_command_that_grants_it(world: World) -> None:
+    world.cloud.fault(kind="roles", permissions="tpu.nodes.create compute.firewalls.*")
+    world.cloud.fault(method="firewalls.list", times=9, **DENIED)
+    said = {
+        row.said: str(row.fix)
+        for row in _checks(world, account="ada@example.com")
+        if row.check == "roles"
+    }
+    assert len(said) == 2
+    slices, rules = said.values()
+    assert slices == (
+        f"gcloud projects add-iam-policy-binding {PROJECT} --member user:ada@example.com"
+        " --role roles/tpu.admin --condition None"
+    )
+    assert "roles/compute.securityAdmin" in rules
+    robot = "ci@p.iam.gserviceaccount.com"
+    fixes = [str(row.fix) for row in _checks(world, account=robot) if row.check == "roles"]
+    assert f"--member serviceAccount:{robot}" in fixes[0]
+
+
+def test_the_rules_of_a_shared_network_need_permissions_in_its_host_project(world: World) -> None:
+    world.environment["TPUKIT_NETWORK"] = "projects/host-project/global/networks/shared"
+    assert [row.outcome for row in _checks(world) if row.check == "roles"] == ["ok"]
+    asked = [call["path"] for call in world.cloud.calls("projects.testIamPermissions")]
+    assert {path.split("/")[3].partition(":")[0] for path in asked} == {PROJECT, "host-project"}
+
+
+def test_the_account_of_gcloud_that_is_another_one_is_a_warning(world: World) -> None:
+    gcloud("[core]\naccount = eve@example.com\n")(world)
+    (seen,) = [row for row in _checks(world, account="ada@example.com") if row.check == "gcloud"]
+    assert (seen.outcome, "eve@example.com" in seen.said) == ("warning", True)
+    assert not [row for row in _checks(world, account="Eve@example.com") if row.check == "gcloud"]
+
+
+Limited = tuple[Break, list[tuple[str, str]]]
+LIMITED: dict[str, Limited] = {
+    "no limit": (
+        lambda world: None,
+        [
+            ("ok", "TPUV3sPerProjectPerZoneForTPUAPI has no limit"),
+            ("ok", "TPUV3sPreemptiblePerProjectPerZoneForTPUAPI has no limit"),
+        ],
+    ),
+    "quota for spot alone": (
+        without_quota("v3-8", ways=(False,)),
+        [
+            ("warning", "needs 8, but TPUV3sPerProjectPerZoneForTPUAPI is 0"),
+            ("ok", "TPUV3sPreemptiblePerProjectPerZoneForTPUAPI"),
+        ],
+    ),
+    "too little": (
+        without_quota("v3-8", limit=7),
+        [("failure", "TPUV3sPerProjectPerZoneForTPUAPI is 7"), ("failure", "is 7")],
+    ),
+    "just enough": (
+        without_quota("v3-8", limit=8),
+        [("ok", "TPUV3sPerProjectPerZoneForTPUAPI is 8"), ("ok", "is 8")],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LIMITED)
+def test_the_quotas_of_a_type_are_shown_by_their_names(world: World, name: str) -> None:
+    breaks, expected = LIMITED[name]
+    breaks(world)
+    status, findings = world.doctor("--accelerator-type", "v3-8")
+    quota = [(row["outcome"], row["said"]) for row in findings if row["check"] == "quota"]
+    assert [outcome for outcome, _ in quota] == [outcome for outcome, _ in expected]
+    assert all(part in said for (_, said), (_, part) in zip(quota, expected, strict=True)), quota
+    assert status == ("failure" in dict(expected))
+
+
+def test_fix_makes_the_safe_repairs_and_says_each_in_a_line(world: World) -> None:
+    paths = Paths.from_environment(world.environment)
+    private = ensure_key_pair(paths.key_directory, "tpukit").private_path
+    private.chmod(0o644)
+    stale_hosts(world)
+    done = warm_tpukit.run(["doctor", "--fix"], env=world.environment)
+    assert done.returncode == 0, done.stdout
+    assert "only you can read" in done.stderr
+    assert "removed from tpukit's OpenSSH configuration: gone" in done.stderr
+    assert private.stat().st_mode & 0o777 == 0o600
+    assert "hers" in (paths.ssh / "config").read_text()
+    assert not (paths.ssh / "known_hosts.gone").exists()
+    again = warm_tpukit.run(["doctor", "--fix"], env=world.environment)
+    assert (again.returncode, "removed" in again.stderr) == (0, False)
+
+
+def test_fix_changes_nothing_that_a_check_alone_does_not_name_as_safe(world: World) -> None:
+    open_world(world)
+    warm_tpukit.run(["doctor", "--fix"], env=world.environment)
+    assert [row["check"] for row in world.doctor()[1] if row["outcome"] == "warning"] == [
+        "firewall"
+    ]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from support.command_line import Tpukit
 from support.emulated_workers import eventually
+from support.local_cloud import let_everybody_in
 from support.openssh_workers import running
 
 from tpukit.doctor import slice_checks
@@ -22,6 +23,7 @@ pytestmark = pytest.mark.process
 def tpukit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tpukit]:
     tpukit = Tpukit(tmp_path_factory.mktemp("doctor"), {"TPUKIT_LOCAL": "1"})
     tpukit.succeeds("emulator", "start", "--create-seconds", "0.2")
+    let_everybody_in(tpukit.document("emulator", "env")["environment"], allowed=False)
     tpukit.succeeds("create", "v4-16", "pair")
     yield tpukit
     tpukit("emulator", "stop")
@@ -57,6 +59,45 @@ def test_a_worker_that_does_not_answer_is_named_and_the_other_one_is_looked_at(
     seen = findings(tpukit)
     assert seen["worker 1"]["outcome"] == "failure"
     assert seen["worker 0, chips"]["outcome"] == "ok"
+    tpukit.succeeds("emulator", "worker", "pair", "all", "--clear")
+
+
+#: A process outside of every run that holds a device.
+HOLD = (
+    "mkdir -p ~/.tpukit/emulated-devices; touch ~/.tpukit/emulated-devices/accel0; "
+    '(setsid env -i sh -c "exec 3<$HOME/.tpukit/emulated-devices/accel0; exec sleep 600" '
+    "</dev/null >/dev/null 2>&1 &)"
+)
+
+
+def test_a_rule_that_is_missing_is_named_and_fix_makes_it(tpukit: Tpukit) -> None:
+    assert findings(tpukit)["firewall"]["outcome"] == "ok"
+    tpukit.succeeds("firewall", "remove", "pair")
+    seen = findings(tpukit)
+    assert seen["firewall"]["outcome"] == "failure"
+    assert "no firewall rule of network default admits tcp:22" in seen["firewall"]["said"]
+    assert "firewall apply pair" in " ".join(seen["firewall"]["fix"]["arguments"])
+    done = tpukit("doctor", "pair", "--fix", "--json", "--timeout", "20s")
+    assert "opened: tcp:22 from" in done.stderr
+    rows = {row["check"]: row["outcome"] for row in json.loads(done.stdout)["findings"]}
+    assert (rows["firewall"], rows["worker 0, chips"]) == ("ok", "ok")
+
+
+def test_a_slice_is_clean_unless_a_process_holds_a_device(tpukit: Tpukit) -> None:
+    tpukit.succeeds("kill", "pair", "--all")
+    clean = tpukit.document("doctor", "pair", "--clean")["findings"]
+    assert [row["check"] for row in clean] == ["clean slice"]
+    tpukit.succeeds("run", "pair", "--clean", "--", "true")
+    tpukit.succeeds("run", "pair", "--worker", "1", "--", HOLD)
+    assert eventually(lambda: tpukit("doctor", "pair", "--clean").returncode == 1)
+    (row,) = json.loads(tpukit("doctor", "pair", "--clean", "--json").stdout)["findings"]
+    assert "worker 1: the devices are busy with PID" in row["said"]
+    assert "kill pair --all-holders" in " ".join(row["fix"]["arguments"])
+    for verb in ("run", "watch"):
+        refused = tpukit.ends_with(10, verb, "pair", "--clean", "--", "touch should-not-be-there")
+        assert "slice pair is not clean" in refused.stderr
+    tpukit.succeeds("kill", "pair", "--all-holders")
+    tpukit.succeeds("run", "pair", "--clean", "--", "! ls should-not-be-there")
 
 
 @pytest.mark.parametrize(("used", "outcome"), [(95, "ok"), (96, "warning")])

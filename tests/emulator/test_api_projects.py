@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-SERVED = {"tpu", "compute", "oslogin", "serviceusage", "cloudresourcemanager", "iam"}
+SERVED = {"tpu", "compute", "oslogin", "serviceusage", "cloudresourcemanager", "iam", "cloudquotas"}
 
 
 def services(api, query: str = "") -> dict[str, str]:
@@ -70,3 +70,76 @@ def test_a_project_has_one_number_and_all_permissions(api, version):
     assert api.call("POST", path, asked) == (200, asked)
     for wrong in ("tpu.*", "tpu", "", "tpu nodes get"):
         assert api.call("POST", path, {"permissions": [wrong]})[0] == 400, wrong
+
+
+def test_a_disabled_api_refuses_calls_of_its_project_until_it_is_enabled_again(emulators):
+    api = emulators.start()
+    tpu = "/v1/projects/p/services/tpu.googleapis.com"
+    status, done = api.call("POST", f"{tpu}:disable", {})
+    assert (status, done["done"]) == (200, True)
+    assert done["response"]["service"]["state"] == "DISABLED"
+    emulators.stop()
+    api = emulators.start()
+    assert services(api)["tpu.googleapis.com"] == "DISABLED"
+    status, refused = api.call("GET", "/v2/projects/p/locations/-/nodes")
+    assert (status, refused["error"]["status"]) == (403, "PERMISSION_DENIED")
+    assert refused["error"]["message"].startswith("Cloud TPU API has not been used in project p")
+    assert refused["error"]["details"][0]["reason"] == "SERVICE_DISABLED"
+    assert api.call("GET", "/v2/projects/other/locations/-/nodes")[0] == 200
+    assert api.call("GET", "/compute/v1/projects/p/global/firewalls")[0] == 200
+    begun = api.call("POST", f"{tpu}:enable", {})[1]
+    assert api.call("GET", f"/v1/{begun['name']}")[1]["done"]
+    assert api.call("GET", "/v2/projects/p/locations/-/nodes")[0] == 200
+    own = "/v1/projects/p/services/serviceusage.googleapis.com:disable"
+    assert api.call("POST", own, {})[0] == 400
+
+
+def test_a_service_that_was_enabled_besides_can_be_disabled(api):
+    storage = "/v1/projects/p/services/storage.googleapis.com"
+    api.call("POST", f"{storage}:enable", {})
+    api.call("POST", f"{storage}:disable", {})
+    assert api.call("GET", storage)[1]["state"] == "DISABLED"
+    assert "storage.googleapis.com" not in services(api)
+
+
+def test_a_fault_of_kind_roles_takes_permissions_and_refuses_the_calls_that_need_them(api):
+    node = "/v2/projects/p/locations/us-central1-a/nodes"
+    rule = {"kind": "roles", "permissions": "tpu.nodes.create compute.firewalls.*"}
+    assert api.call("POST", "/_emulator/v1/faults", rule)[0] == 200
+    asked = ["tpu.nodes.create", "tpu.nodes.get", "compute.firewalls.create"]
+    path = "/v1/projects/p:testIamPermissions"
+    granted = api.call("POST", path, {"permissions": asked})[1]
+    assert granted == {"permissions": ["tpu.nodes.get"]}
+    body = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}
+    status, refused = api.call("POST", f"{node}?nodeId=n", body)
+    assert (status, refused["error"]["status"]) == (403, "PERMISSION_DENIED")
+    assert "Permission 'tpu.nodes.create' denied on 'projects/p/" in refused["error"]["message"]
+    assert api.call("GET", node)[0] == 200
+    status, refused = api.call("GET", "/compute/v1/projects/p/global/firewalls")
+    assert status == 403
+    assert "Required 'compute.firewalls.list' permission" in refused["error"]["message"]
+    api.call("DELETE", "/_emulator/v1/faults")
+    assert api.call("POST", f"{node}?nodeId=n", body)[0] == 200
+
+
+QUOTAS = "/v1/projects/p/locations/global/services/tpu.googleapis.com/quotaInfos"
+
+
+def test_cloud_quotas_lists_the_limits_that_creates_count_on(api):
+    offer = {"name": "v6e-8", "zone": "us-east5-b", "limit": 0}
+    assert api.call("POST", "/_emulator/v1/catalogue/quotas", offer)[0] == 200
+    infos = {info["quotaId"]: info for info in api.call("GET", QUOTAS)[1]["quotaInfos"]}
+    assert {"TPUV6EPerProjectPerZoneForTPUAPI", "TPUV2sPodPerProjectPerZoneForTPUAPI"} <= {*infos}
+    limited = infos["TPUV6EPerProjectPerZoneForTPUAPI"]
+    exact, rest = limited["dimensionsInfos"]
+    # ProtoJSON leaves out a value of 0.
+    assert (exact["dimensions"], exact["details"]) == ({"zone": "us-east5-b"}, {})
+    assert rest["details"] == {"value": "-1"}
+    assert "us-east5-b" not in rest["applicableLocations"]
+    assert api.call("GET", f"/v1/{limited['name']}")[1] == limited
+    pages = api.call("GET", f"{QUOTAS}?pageSize=3")[1]
+    assert (len(pages["quotaInfos"]), bool(pages["nextPageToken"])) == (3, True)
+    other = QUOTAS.replace("tpu.g", "compute.g")
+    assert api.call("GET", other)[1] == {}
+    for wrong in (f"{QUOTAS}/none", QUOTAS.replace("global", "us-central1")):
+        assert api.call("GET", wrong)[0] == 404, wrong

@@ -154,6 +154,11 @@ MEETINGS = {
         f"Resource '{PARENT}/nodes/demo' was not found",
         before=Google.create,
     ),
+    "external-ip-policy": Meeting(
+        Google.create,
+        exceptions.FailedPrecondition,
+        "Constraint constraints/compute.vmExternalIpAccess violated for project p",
+    ),
     "unavailable": Meeting(
         Google.list, exceptions.ServiceUnavailable, "The service is currently unavailable"
     ),

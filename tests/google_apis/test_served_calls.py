@@ -28,16 +28,19 @@ SAMPLES: dict[str, Any] = {
     "metadata": {"a": "b"},
     "name": "demo",
     "network": "default",
+    "permissions": ["tpu.nodes.get"],
     "operation": f"projects/{PROJECT}/locations/{ZONE}/operations/o",
     "project": PROJECT,
     "region": ZONE.rpartition("-")[0],
     "request": REQUEST,
     "rule": RULE,
+    "services": ["storage.googleapis.com"],
     "source": f"projects/{PROJECT}/zones/{ZONE}/disks/d",
     "source_ranges": ["203.0.113.8/32"],
     "tags": ["t"],
     "verb": "create",
     "zone": ZONE,
+    "zones": [ZONE],
 }
 #: Requests of the queue, which take roads of their own.
 QUEUED = (
@@ -56,13 +59,14 @@ class Providers:
     FirewallProvider: Any
     DiskProvider: Any
     LoginProvider: Any
+    ProjectProvider: Any
 
 
 def providers(cloud: Cloud) -> Providers:
     compute = f"{cloud.url}/compute/v1/"
     disks = ComputeDisks(cloud.session, compute)
     login = OsLogin(cloud.session, PROJECT, compute, cloud.url)
-    return Providers(cloud.tpu, cloud.firewall, disks, login)
+    return Providers(cloud.tpu, cloud.firewall, disks, login, cloud.project)
 
 
 def methods() -> Iterator[tuple[str, str]]:

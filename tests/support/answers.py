@@ -26,7 +26,7 @@ def misfits(verb: str, path: str, answer: Any) -> list[str]:
     version = re.match(r"/(compute/v1|v\d\w*)/", path)
     if version is None:
         return []
-    services = ("tpu", "oslogin", "serviceusage", "cloudresourcemanager", "iam")
+    services = ("tpu", "oslogin", "serviceusage", "cloudresourcemanager", "iam", "cloudquotas")
     for service in ("compute",) if "compute" in version[1] else services:
         name = f"{service}.{version[1].removeprefix('compute/')}"
         document, methods = _document(name)

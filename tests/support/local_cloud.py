@@ -24,6 +24,7 @@ from tpukit.emulator.workers.paper_host import PaperHost
 from tpukit.google.access_tokens import AccessTokens
 from tpukit.google.credentials import find_credentials
 from tpukit.google.firewall_rules import ComputeFirewall
+from tpukit.google.project import GoogleProject
 from tpukit.google.session import Session
 from tpukit.google.tpu import CloudTpu
 from tpukit.models import SliceRequest
@@ -73,6 +74,9 @@ class Cloud:
         self.tpu = CloudTpu(self.session, PROJECT, self.server.url)
         self.tpu.bills = True  # it stands for the real one
         self.firewall = ComputeFirewall(self.session, PROJECT, f"{self.server.url}/compute/v1/")
+        self.project = GoogleProject(
+            self.session, PROJECT, manager=self.url, usage=self.url, quotas=self.url
+        )
         self.journal = Journal(self.directory / "journal.jsonl", self.clock)
 
     @property
@@ -152,6 +156,10 @@ class Cloud:
             **bare_environment(home),
             "CLOUDSDK_API_ENDPOINT_OVERRIDES_TPU": f"{self.url}/",
             "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": f"{self.url}/compute/v1/",
+            **{
+                f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{name}": f"{self.url}/"
+                for name in ("OSLOGIN", "CLOUDRESOURCEMANAGER", "SERVICEUSAGE", "CLOUDQUOTAS")
+            },
             "CLOUDSDK_AUTH_ACCESS_TOKEN_FILE": str(self.token_file),
             "CLOUDSDK_CORE_PROJECT": PROJECT,
             "CLOUDSDK_COMPUTE_ZONE": ZONE,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -75,6 +75,12 @@ class SshConfig:
     def remove(self, names: Sequence[str]) -> list[str]:
         """Remove the hosts of slices by name, or of all without one; return the slices' names."""
         return self._remove(lambda block: not names or block[1] in names)
+
+    def stale(self, slices: Iterable[Slice], project: str) -> list[str]:
+        """Return the names of hosts of a project's slices that no longer exist."""
+        living = {(slice_.name, slice_.zone) for slice_ in slices}
+        ours = [block for block in self._blocks() if block[2] == project]
+        return [block[1] for block in ours if (block[1], block[3]) not in living]
 
     def _remove(self, gone: Callable[[tuple[str, ...]], bool]) -> list[str]:
         if not self.path.exists():

@@ -7,7 +7,7 @@ import os
 import shutil
 from typing import Any
 
-from tpukit.agent.devices import device_files
+from tpukit.agent.devices import device_files, lock_file
 from tpukit.agent.main import Home, Request, say
 
 _GOOGLE = "0x1ae0"
@@ -38,7 +38,7 @@ def look_for_chips(home: Home, request: Request) -> None:
             "functions": _functions(),
             "files": len(device_files(home)),
             "control_agent": _has_control_agent(),
-            "lock": os.path.exists("/tmp/libtpu_lockfile"),
+            "lock": os.path.exists(lock_file(home)),
             "free_bytes": disk.free,
             "disk_bytes": disk.total,
             "kernel_log_bytes": size(KERNEL_LOG),

@@ -4,28 +4,47 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from tpukit.accelerators import AcceleratorType, is_listed
 from tpukit.access.packet_filter import open_to_world
+from tpukit.access.ssh_config import SshConfig
 from tpukit.access.ssh_rule import close_command
 from tpukit.clock import Clock
-from tpukit.doctor.findings import Finding, checked, failed
-from tpukit.errors import Fix
-from tpukit.google.provider import FirewallProvider, SliceProvider
+from tpukit.doctor.findings import Finding, Outcome, checked, failed
+from tpukit.doctor.permission_checks import permission_findings
+from tpukit.doctor.quota_checks import type_findings, zone_findings
+from tpukit.errors import Fix, NotAllowed, SecurityRefusal
+from tpukit.google.failures import LOGIN
+from tpukit.google.provider import (
+    FirewallProvider,
+    LoginProvider,
+    ProjectProvider,
+    SliceProvider,
+)
 from tpukit.google.session import CLOCK_DIFFERENCE
-from tpukit.models import LOST_STATES
+from tpukit.models import LOST_STATES, Slice
 from tpukit.settings.config_files import read_gcloud
 from tpukit.settings.resolution import Settings
 from tpukit.settings.table import BY_NAME, is_loopback
 from tpukit.slices.lifetime import span
-from tpukit.text import counted, one_line
+from tpukit.text import counted, one_line, shown_path
 
 _LEFT_BEHIND = frozenset({"SUSPENDED", "FAILED"})
-_UNCHECKED = "it needs a project and credentials"
+_UNCHECKED = "it needs a project, and credentials that the API accepts"
+_ON = (
+    "the first create makes the key and says how to register it; the organisation policy"
+    " compute.requireOsLogin turns OS Login on"
+)
+_TWO_LOGINS = "gcloud auth login does not change the account of other programs"
+
+
+#: Checks by name, with the outcome if one raises an error.
+Table = tuple[tuple[str, Callable[[], Iterable[Finding]], Outcome], ...]
 
 
 @dataclass(frozen=True)
@@ -38,32 +57,48 @@ class ProjectChecks:
     account: Callable[[], str]
     provider: Callable[[], SliceProvider]
     firewall: Callable[[], FirewallProvider]
+    project: Callable[[], ProjectProvider]
+    login: Callable[[], LoginProvider]
+    #: Our user on workers with OS Login; raises an error if our key is not registered there.
+    login_user: Callable[[], str]
     #: The file of the private key; None if tpukit has not made its own yet.
     key: Callable[[], Path | None]
+    ssh_config: SshConfig
+    #: The type of slice to look for quota for; "" stands for all types of the zone.
+    accelerator_type: str = ""
 
     def findings(self) -> list[Finding]:
         """Return the findings in the order in which a first slice needs them."""
-        access = [*checked("project", self._project), *checked("account", self._account)]
-        here = [
-            *checked("gcloud", self._gcloud),
-            *checked("SSH key", self._key),
-            *checked("ssh", self._ssh),
-            *checked("proxy", self._proxy),
-        ]
+        begin: Table = (
+            ("project", self._project, "failure"),
+            ("account", self._account, "failure"),
+        )
+        api: Table = (("Cloud TPU API", self._slices, "failure"),)
+        cloud: Table = (
+            ("clock", self._clock, "failure"),
+            ("zone", self._zone, "failure"),
+            ("roles", self._roles, "not checked"),
+            ("quota", self._quota, "not checked"),
+            ("queued resources", self._queued, "failure"),
+            ("Compute Engine API", self._network, "failure"),
+            ("OS Login", self._os_login, "not checked"),
+            ("gcloud", self._logins, "not checked"),
+        )
+        here: Table = (
+            ("gcloud", self._gcloud, "failure"),
+            ("SSH key", self._key, "failure"),
+            ("ssh", self._ssh, "failure"),
+            ("proxy", self._proxy, "failure"),
+        )
+        access = _all(begin)
         if failed(access):
-            names = ("clock", "Cloud TPU API", "zone", "Compute Engine API")
-            return [*access, *(Finding(name, "not checked", _UNCHECKED) for name in names), *here]
-        api = checked("Cloud TPU API", self._slices)
+            return [*access, *_none((*api, *cloud)), *_all(here)]
+        answer = _all(api)
+        if any(finding.fix == LOGIN for finding in answer):  # each further call would wait too
+            return [*access, *answer, *_none(cloud), *_all(here)]
         silent = Finding("clock", "not checked", "it needs an answer of the API")
-        return [
-            *access,
-            *api,
-            *([silent] if failed(api) else checked("clock", self._clock)),
-            *checked("zone", self._zone),
-            *checked("queued resources", self._queued),
-            *checked("Compute Engine API", self._network),
-            *here,
-        ]
+        rest = [silent, *_all(cloud[1:])] if failed(answer) else _all(cloud)
+        return [*access, *answer, *rest, *_all(here)]
 
     def _project(self) -> Iterator[Finding]:
         project = self.settings.require("project")
@@ -84,6 +119,20 @@ class ProjectChecks:
             names = ", ".join(slice_.name for slice_ in lost)
             said = f"preempted or terminated, and part of the quota until deleted: {names}"
             yield Finding("slices", "warning", said, Fix.command("tpukit", "reap"))
+        if not listed.unreachable:
+            yield from self._hosts(listed.slices)
+
+    def _hosts(self, slices: Iterable[Slice]) -> Iterator[Finding]:
+        """Yield the finding on OpenSSH's hosts of slices that no longer exist."""
+        stale = self.ssh_config.stale(slices, self.settings.require("project"))
+        if stale:
+            said = f"OpenSSH has hosts of slices that are gone: {', '.join(stale)}"
+            fix = Fix.command("tpukit", "ssh-config", "--remove", *stale)
+            yield Finding("ssh-config", "warning", said, fix, lambda: self._forget(stale))
+
+    def _forget(self, names: list[str]) -> str:
+        removed = ", ".join(self.ssh_config.remove(names))
+        return f"removed from tpukit's OpenSSH configuration: {removed or 'nothing'}"
 
     def _clock(self) -> Iterator[Finding]:
         if is_loopback(self.settings.get("tpu_endpoint")):
@@ -115,6 +164,39 @@ class ProjectChecks:
         said = f"{zone} ({origin}) offers {counted(len(offered), 'type')}"
         fix = None if offered else Fix.command("tpukit", "zones")
         yield Finding("zone", "ok" if offered else "failure", said, fix)
+
+    def _roles(self) -> Iterator[Finding]:
+        project, network = self.settings.require("project"), self.settings.get("network")
+        yield from permission_findings(self.project(), project, network, self.account())
+
+    def _quota(self) -> Iterator[Finding]:
+        zone = self.settings.get("zone")
+        if not zone or zone == "-":
+            yield Finding("quota", "not checked", "it needs a zone")
+            return
+        limits = self.project().limits([zone])[zone]
+        if self.accelerator_type:
+            yield from type_findings(limits, zone, AcceleratorType.parse(self.accelerator_type))
+            return
+        offered = filter(is_listed, self.provider().accelerator_types(zone))
+        generations = {AcceleratorType.parse(name).facts.name for name in offered}
+        yield from zone_findings(limits, zone, generations)
+
+    def _os_login(self) -> Iterator[Finding]:
+        setting = self.login().project_metadata().get("enable-oslogin", "")
+        if setting.upper() != "TRUE":
+            yield Finding("OS Login", "ok", "it is off: workers take keys from their metadata")
+        elif self.key() is None:
+            said = "it is on, and tpukit has no key yet that it could know"
+            yield Finding("OS Login", "warning", said, Fix(note=_ON))
+        else:
+            yield self._login()
+
+    def _login(self) -> Finding:
+        try:
+            return Finding("OS Login", "ok", f"it is on, and you log in as {self.login_user()}")
+        except NotAllowed as error:
+            return Finding("OS Login", "failure", one_line(error.summary()), error.fix)
 
     def _queued(self) -> Iterator[Finding]:
         requests = self.provider().list_queued("-").requests
@@ -156,8 +238,20 @@ class ProjectChecks:
                 fix = Fix.command("tpukit", "config", "explain")
                 yield Finding("gcloud", "warning", said, fix)
 
+    def _logins(self) -> Iterator[Finding]:
+        theirs, ours = self.settings.values["account"], self.account()
+        # An access token alone may have no account, and then `ours` is the local user.
+        if theirs.value and "@" in ours and theirs.value.lower() != ours.lower():
+            said = f"gcloud uses account {theirs.value} ({theirs.origin}), tpukit {ours}"
+            fix = Fix.command("gcloud", "auth", "application-default", "login", note=_TWO_LOGINS)
+            yield Finding("gcloud", "warning", said, fix)
+
     def _key(self) -> Iterator[Finding]:
-        key = self.key()
+        try:
+            key = self.key()
+        except SecurityRefusal as error:
+            yield _refused_key(error)
+            return
         said = one_line(key.name) if key else "the first connection makes one"
         yield Finding("SSH key", "ok" if key else "not checked", said)
 
@@ -174,3 +268,26 @@ class ProjectChecks:
             place = urlsplit(proxy)
             said = f"calls go through {place.hostname}:{place.port or 80}"
             yield Finding("proxy", "ok", f"{said}; SSH does not")
+
+
+def _all(table: Table) -> list[Finding]:
+    return [finding for row in table for finding in checked(*row)]
+
+
+def _none(table: Table) -> list[Finding]:
+    names = dict.fromkeys(name for name, *_ in table)
+    return [Finding(name, "not checked", _UNCHECKED) for name in names if name != "gcloud"]
+
+
+def _refused_key(error: SecurityRefusal) -> Finding:
+    """Return the finding on a private key that is refused; its mode can be repaired."""
+    words = error.fix.arguments if error.fix else ()
+
+    def restrict() -> str:
+        os.chmod(words[-1], 0o600)
+        return f"only you can read {shown_path(Path(words[-1]))} now"
+
+    can = words[:2] == ("chmod", "600")
+    return Finding(
+        "SSH key", "failure", one_line(error.summary()), error.fix, restrict if can else None
+    )

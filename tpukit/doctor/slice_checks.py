@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tpukit.accelerators import AcceleratorType
+from tpukit.access import rule_opening, ssh_rule
+from tpukit.access.context import Context
 from tpukit.clock import Clock, Deadline
 from tpukit.doctor.findings import Finding, Outcome
 from tpukit.errors import Fix
@@ -13,6 +15,7 @@ from tpukit.google.session import CLOCK_DIFFERENCE
 from tpukit.jobs.job_list import list_jobs
 from tpukit.models import Slice
 from tpukit.slices.lifetime import span
+from tpukit.smoke.cleanliness import require_clean
 from tpukit.smoke.loads import LoadWatch, WorkerLoad
 from tpukit.smoke.presence import look_for_chips
 from tpukit.smoke.smoke_report import SmokeReport
@@ -59,6 +62,32 @@ def worker_findings(
         for load in watch.sample():
             if load.value:
                 yield from room_findings(load.item.index, load.value)
+
+
+def rule_findings(context: Context, slice_: Slice) -> Iterator[Finding]:
+    """Yield the finding on the firewall rule that lets this machine reach the slice's port 22."""
+    firewall = context.firewall.of(slice_.network_project)
+    for source in rule_opening.sources(context, slice_.workers[0].address):
+        if said := ssh_rule.missing(firewall, slice_, source):
+            decides = firewall.has_policies(slice_.network or "default")
+            fix = Fix.command("tpukit", "firewall", "apply", slice_.name, *context.route)
+            outcome: Outcome = "warning" if decides else "failure"
+            yield Finding("firewall", outcome, said, fix, lambda: _opened(context, slice_))
+            return
+    yield Finding("firewall", "ok", "a rule lets this machine reach port 22")
+
+
+def _opened(context: Context, slice_: Slice) -> str:
+    _, opening = rule_opening.open_for(context, slice_)
+    return f"rule {opening.rule.name}: {opening.summary}"
+
+
+def clean_findings(
+    workers: Sequence[RemoteWorker], slice_: Slice, clock: Clock, seconds: float
+) -> Iterator[Finding]:
+    """Yield the finding that a slice is clean; raise the errors of `require_clean`."""
+    require_clean(workers, slice_, clock, seconds)
+    yield Finding("clean slice", "ok", "no holder, no lock, all chips, empty HBM")
 
 
 def chip_findings(report: SmokeReport, name: str) -> Iterator[Finding]:

@@ -166,6 +166,25 @@ class FirewallProvider(Protocol):
         """Delete a rule and return when it is gone."""
 
 
+class ProjectProvider(Protocol):
+    """What a project allows: permissions of the account, enabled APIs, and quotas."""
+
+    def permitted(self, permissions: Sequence[str], project: str = "") -> frozenset[str]:
+        """Return those of up to 100 permissions that the account has on the project, or another."""
+
+    def disabled(self, services: Sequence[str]) -> tuple[str, ...]:
+        """Return those services (`tpu.googleapis.com`) that the project has not enabled."""
+
+    def enable(self, services: Sequence[str]) -> None:
+        """Enable services of the project, and return when they are."""
+
+    def limits(self, zones: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
+        """Return the limits of the TPU quotas by zone, and by the quota's name; -1 is no limit.
+
+        A quota may be of the zone or of its region.
+        """
+
+
 class DiskProvider(Protocol):
     """The disks of any project; slices attach them as data disks."""
 

@@ -223,6 +223,27 @@ DEFINITIONS = (
         guarded=True,
         default="https://oslogin.googleapis.com/",
     ),
+    Definition(
+        "resourcemanager_endpoint",
+        check_endpoint,
+        "api_endpoint_overrides/cloudresourcemanager",
+        guarded=True,
+        default="https://cloudresourcemanager.googleapis.com/",
+    ),
+    Definition(
+        "serviceusage_endpoint",
+        check_endpoint,
+        "api_endpoint_overrides/serviceusage",
+        guarded=True,
+        default="https://serviceusage.googleapis.com/",
+    ),
+    Definition(
+        "cloudquotas_endpoint",
+        check_endpoint,
+        "api_endpoint_overrides/cloudquotas",
+        guarded=True,
+        default="https://cloudquotas.googleapis.com/",
+    ),
     Definition("access_token_file", check_path, "auth/access_token_file", guarded=True),
     Definition(
         "credentials_file",

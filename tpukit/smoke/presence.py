@@ -20,6 +20,8 @@ from tpukit.text import one_line
 
 #: The part of the disk that should be free, as in the probe of marin-community/marin.
 _FREE_DISK = 0.05
+#: The start of the note about a lock that no process holds.
+LOCK_LEFT = "libtpu's lock is left"
 
 Word = Annotated[str, Field(max_length=100)]
 Count = Annotated[int, Field(ge=0)]
@@ -98,11 +100,17 @@ def _report(
     seen, holders = outcome.value
     chips = _chips(seen, accelerator)
     devices = seen.emulated or len(chips) * accelerator.facts.devices_per_chip
-    problems = "; ".join(_problems(seen, holders, chips, accelerator))
+    problems = [*_problems(seen, chips, accelerator)]
+    if holders:
+        problems.append(f"the devices are busy with {', '.join(map(str, holders))}")
     emulated = seen.emulated > 0
     platform = "cpu" if emulated else ", ".join(sorted({chip.driver for chip in chips}))
     return replace(
-        blank, devices=devices, platform=one_line(platform), emulated=emulated, error=problems
+        blank,
+        devices=devices,
+        platform=one_line(platform),
+        emulated=emulated,
+        error="; ".join(problems),
     )
 
 
@@ -117,10 +125,7 @@ def _chips(seen: Presence, accelerator: AcceleratorType) -> list[PciFunction]:
 
 
 def _problems(
-    seen: Presence,
-    holders: Sequence[Holder],
-    chips: Sequence[PciFunction],
-    accelerator: AcceleratorType,
+    seen: Presence, chips: Sequence[PciFunction], accelerator: AcceleratorType
 ) -> Iterable[str]:
     if seen.emulated:
         if seen.emulated != accelerator.devices_per_worker:
@@ -139,8 +144,6 @@ def _problems(
             "no process of vbarcontrolagent, and nothing listens on its port 8353: without it"
             f" libtpu finds no {name} chip; runtime version {version} has it"
         )
-    if holders:
-        yield f"the devices are busy with {', '.join(map(str, holders))}"
 
 
 def _notes(outcome: Outcome[RemoteWorker, Seen]) -> Iterable[str]:
@@ -151,7 +154,7 @@ def _notes(outcome: Outcome[RemoteWorker, Seen]) -> Iterable[str]:
         stop = stop_runtime(outcome.item.slice)
         yield f"tpu-runtime holds the devices until you stop it: {stop}"
     if seen.lock and not holders:
-        yield "libtpu's lock is left, but no process holds a device: tpukit kill removes it"
+        yield f"{LOCK_LEFT}, but no process holds a device: tpukit kill removes it"
     if seen.free_bytes < _FREE_DISK * seen.disk_bytes:
         free = f"only {seen.free_bytes / seen.disk_bytes:.0%} of the disk is free"
         yield "; ".join(filter(None, (free, kernel_log_advice(seen.kernel_log_bytes))))

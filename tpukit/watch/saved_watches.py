@@ -67,6 +67,7 @@ class WatchSpec:
     recoveries: int = 100  #: at most
     max_wait: float = 6 * 3600.0  #: seconds for capacity, each time
     delete_when_done: bool = False
+    clean: bool = False  #: True if the command needs a clean slice
 
     @property
     def places(self) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ from tpukit.models import Slice, SliceRequest
 from tpukit.provision.recipes import Recipe
 from tpukit.provision.requirements import Requirements
 from tpukit.slices.capacity import Search
+from tpukit.smoke.cleanliness import require_clean
 from tpukit.ssh.client import Connection
 from tpukit.ssh.fan_out import Outcome, values
 from tpukit.ssh.worker import RemoteWorker
@@ -145,6 +146,8 @@ class Workload:
         if not self.spec.recipe and wants_guard(slice_):
             limit = Deadline.after(self.context.clock, CONNECT_SECONDS)
             self.say(install_guard(workers[0], slice_, self.endpoint, deadline=limit).summary)
+        if self.spec.clean:
+            require_clean(workers, slice_, self.context.clock, CONNECT_SECONDS)
         commit = ""
         if self.spec.push:
             tree, target = read_tree(Path(self.spec.push)), pushes.target_path(self.spec.push_to)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         FirewallProvider,
         LoginProvider,
         Note,
+        ProjectProvider,
         SliceProvider,
     )
     from tpukit.slices.journal import Journal
@@ -114,6 +115,20 @@ class Cloud:
         from tpukit.google.compute_disks import ComputeDisks
 
         return ComputeDisks(self.identity.session, self.settings.get("compute_endpoint"))
+
+    @cached_property
+    def project_provider(self) -> ProjectProvider:
+        from tpukit.google.project import GoogleProject
+
+        get = self.settings.get
+        self.check_given("project")
+        return GoogleProject(
+            self.identity.session,
+            self.project,
+            manager=get("resourcemanager_endpoint"),
+            usage=get("serviceusage_endpoint"),
+            quotas=get("cloudquotas_endpoint"),
+        )
 
     @cached_property
     def login_provider(self) -> LoginProvider:

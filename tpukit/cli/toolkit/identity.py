@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tpukit.clock import Clock
+from tpukit.errors import TpukitError
 from tpukit.paths import Paths
 from tpukit.settings.resolution import ROOT_USER, Settings
 from tpukit.settings.table import is_loopback
@@ -80,6 +81,14 @@ class Identity:
         if not self.tokens.account:
             self.session.call("get an access token", lambda _: self.tokens.headers())
         return self.tokens.account or self._local_account
+
+    @property
+    def known_account(self) -> str:
+        """The account, or "" if there are no usable credentials."""
+        try:
+            return self.account
+        except TpukitError:
+            return ""
 
     @property
     def _local_account(self) -> str:

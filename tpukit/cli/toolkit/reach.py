@@ -165,6 +165,14 @@ class Reach:
         made = has_key_pair(self.cloud.paths.key_directory)
         return self.key.private_path if own or made else None
 
+    def login_user(self) -> str:
+        """Return our user on workers if the project's metadata turns OS Login on, or "".
+
+        Raises `NotAllowed` if our login profile has none of our keys.
+        """
+        login = self._os_logins.of("the project", {}, project=True)
+        return login.user if login else ""
+
     def unlock_key(self) -> None:
         """Ask for the passphrase of the user's key now, if connections will need it."""
         self.connector.unlock(self.questions.passphrase)

@@ -36,7 +36,7 @@ class FaultFlags:
         str,
         Option(
             metavar="KIND",
-            help="status, operation, reset, stall, truncate, wait or unreachable.",
+            help="status, operation, reset, stall, truncate, wait, unreachable or roles.",
         ),
     ] = ""
     phase: Annotated[
@@ -52,6 +52,9 @@ class FaultFlags:
         float, Option(metavar="P", min=0.0, max=1.0, help="Probability for each call.")
     ] = 1.0
     seed: Annotated[int, Option(metavar="N", help="Seed of the random choice.")] = 0
+    permissions: Annotated[
+        str, Option(metavar="PATTERN", help="For roles: what callers may not do, tpu.nodes.create.")
+    ] = ""
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,7 @@ def add(toolkit: Toolkit, preset: Preset = "", flags: FaultFlags = FaultFlags())
     Examples:
       tpukit emulator fault add stockout --name demo --times 2
       tpukit emulator fault add --method nodes.get --kind reset --probability 0.2 --seed 7
+      tpukit emulator fault add --kind roles --permissions "tpu.nodes.create compute.firewalls.*"
     """
     rule = {"preset": preset, "zone": toolkit.flags.zone, **asdict(flags)}
     if flags.probability == 1.0:

@@ -66,6 +66,9 @@ class RunFlags:
     detach: Annotated[
         bool, Option("--detach", "-d", help="Start it on every worker and leave it running.")
     ] = False
+    clean: Annotated[
+        bool, Option("--clean", help="Refuse if a process holds a device, or a chip is missing.")
+    ] = False
     run_id: Annotated[
         str, Option(metavar="RUN", help="Name of the detached run; default: the time.")
     ] = ""
@@ -130,10 +133,13 @@ def run(
     _check(how, tree, toolkit.console)
     request, log_limit = _request(how, line), flag.size(how.log_limit or "1G")
     source = source_of(tree, toolkit.console) if tree.push else None
-    workers = toolkit.reach.workers(name, worker, flag.seconds(timeout))
+    patience = flag.seconds(timeout)
+    workers = toolkit.reach.workers(name, worker, patience)
     recipe = environment_for(toolkit, environment.with_, workers[0], line)
     if how.detach:
         check_start(toolkit, workers, how.run_id, recipe)
+    if how.clean:
+        _require_clean(toolkit, name, workers, patience)
     if source:
         values(source.send(toolkit, workers))
     folder = environment.workdir or (source.target if source else "")
@@ -151,6 +157,17 @@ def run(
         )
         return job_views.started(name, chosen, workers)
     return _attached(toolkit, workers, how, replace(request, environment=lines), recipe)
+
+
+def _require_clean(
+    toolkit: Toolkit, name: str, workers: list[RemoteWorker], patience: float
+) -> None:
+    """Raise `DevicesBusy` if one of the slices is not clean."""
+    from tpukit.smoke.cleanliness import require_clean
+
+    for slice_ in toolkit.slices.find_named(name, toolkit.deadline(patience)):
+        own = [worker for worker in workers if worker.slice == slice_.name]
+        require_clean(own, slice_, toolkit.clock, patience)
 
 
 def _check(how: RunFlags, tree: PushFlags, console: Console) -> None:

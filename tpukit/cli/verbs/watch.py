@@ -51,6 +51,12 @@ class WatchFlags:
     run_id: Annotated[
         str, Option(metavar="RUN", help="Name of the run; it may already run on the slice.")
     ] = ""
+    clean: Annotated[
+        bool,
+        Option(
+            "--clean", help="Start it only if no process holds a device and no chip is missing."
+        ),
+    ] = False
     delete_when_done: Annotated[
         bool, Option("--delete-when-done", help="Delete the slice if the command exits with 0.")
     ] = False
@@ -311,6 +317,7 @@ def _spec(
         recoveries=how.recoveries,
         max_wait=flag.seconds(how.max_wait, "--max-wait"),
         delete_when_done=how.delete_when_done,
+        clean=how.clean,
     )
 
 

@@ -11,7 +11,7 @@ from threading import Condition, Event
 
 from tpukit.emulator.api.control_plane import ControlPlane
 from tpukit.emulator.api.discovery.documents import DiscoveryLibrary, document_asked_for
-from tpukit.emulator.api.discovery.methods import find_method
+from tpukit.emulator.api.discovery.methods import ApiMethod, find_method
 from tpukit.emulator.api.discovery.partial_response import select
 from tpukit.emulator.api.exchange import (
     BATCH_PATH,
@@ -32,7 +32,8 @@ from tpukit.emulator.api.routes import (
     tpu_routes,
 )
 from tpukit.emulator.api.service import Service
-from tpukit.emulator.core.api_errors import ApiError, Status, error_info
+from tpukit.emulator.compute_service.project_services import require_permission
+from tpukit.emulator.core.api_errors import ApiError, Json, Status, error_info
 from tpukit.emulator.core.emulator_clock import timestamp
 from tpukit.emulator.core.service_context import Call, project_number
 from tpukit.emulator.faults.api_faults import ApiFaults, FaultRule
@@ -40,6 +41,8 @@ from tpukit.emulator.faults.presets import filled
 
 #: Compute Engine API reference, globalOperations.wait: it answers after 2 minutes at the latest.
 LONGEST_WAIT = 120.0
+#: The services whose calls a fault of kind "roles" can refuse.
+_GUARDED = ("tpu.googleapis.com", "compute.googleapis.com")
 
 
 class Edge:
@@ -148,11 +151,23 @@ class Edge:
                 path = {**path, "project": self._service.context.project_id(path["project"])}
         version = path.get("version") or path.get("alpha") or path.get("manager", "v2")
         version = "" if request.any_version else version
-        call = Call(path, query, body, version, method=route.name)
-        answer = route.handler
-        return self._serve(
-            replace(route, handler=lambda call: select(wanted, method.fit(answer(call)))), call
-        )
+        with self._lock:
+            denied = self.faults.denied()
+        call = Call(path, query, body, version, method=route.name, denied=denied)
+
+        def answer(call: Call) -> Json:
+            self._check_access(method, call)
+            shown: Json = select(wanted, method.fit(route.handler(call)))
+            return shown
+
+        return self._serve(replace(route, handler=answer), call)
+
+    def _check_access(self, method: ApiMethod, call: Call) -> None:
+        """Raise `ApiError` if the project has the API disabled, or a fault denies the call."""
+        if "project" in call.path:
+            self._service.service_usage.require(call.project, method.service)
+            if method.service in _GUARDED:
+                require_permission(call, method.permission)
 
     def _serve(self, route: ApiRoute, call: Call) -> ApiReply:
         if route.is_control:

@@ -21,7 +21,7 @@ GOOGLE_NAMES = tuple(
     f"{service}.googleapis.com"
     for service in (
         *("tpu", "compute", "oslogin", "serviceusage", "cloudresourcemanager"),
-        *("iam", "oauth2", "www"),
+        *("cloudquotas", "iam", "oauth2", "www"),
     )
 )
 #: The start of links to Compute Engine resources, whatever host name the request used.

@@ -1,7 +1,8 @@
 """Every method that the emulator serves, by its name in the APIs' reference pages.
 
 Cloud TPU API v2 and v2alpha1, parts of its v1, and parts of Compute Engine API v1, OS Login API v1,
-Service Usage API v1, Cloud Resource Manager API v1 and v3, and IAM API v1; the control plane.
+Service Usage API v1, Cloud Resource Manager API v1 and v3, IAM API v1 and Cloud Quotas API v1; the
+control plane.
 """
 
 from __future__ import annotations
@@ -234,8 +235,11 @@ def oslogin_routes(service: Service) -> tuple[ApiRoute, ...]:
 
 
 def project_routes(service: Service) -> tuple[ApiRoute, ...]:
-    """Return the methods of Service Usage, Cloud Resource Manager and IAM that clients use."""
-    usage, manager = service.service_usage, service.resource_manager
+    """Return the methods about projects that clients use.
+
+    They belong to Service Usage, Cloud Resource Manager, IAM and Cloud Quotas.
+    """
+    usage, manager, quotas = service.service_usage, service.resource_manager, service.quota_infos
     return (
         *_routes(
             "/v1/{parent}/{project}/services",
@@ -243,6 +247,7 @@ def project_routes(service: Service) -> tuple[ApiRoute, ...]:
             ("services.batchEnable", "POST", ":batchEnable", usage.batch_enable),
             ("services.get", "GET", "/{service}", usage.get),
             ("services.enable", "POST", "/{service}:enable", usage.enable),
+            ("services.disable", "POST", "/{service}:disable", usage.disable),
         ),
         *_routes(
             "/v1", ("services.getOperation", "GET", "/operations/{operation}", usage.get_operation)
@@ -256,6 +261,11 @@ def project_routes(service: Service) -> tuple[ApiRoute, ...]:
                 "/{project}/serviceAccounts",
                 service.accounts.list_service_accounts,
             ),
+        ),
+        *_routes(
+            "/v1/projects/{project}/locations/{location}/services/{service}/quotaInfos",
+            ("quotaInfos.list", "GET", "", quotas.list),
+            ("quotaInfos.get", "GET", "/{quota}", quotas.get),
         ),
         *_routes(
             "/{manager}/projects/{project}",

@@ -30,6 +30,7 @@ from tpukit.emulator.tpu_service.nodes import Nodes
 from tpukit.emulator.tpu_service.operations import TpuOperations
 from tpukit.emulator.tpu_service.queue import Queue
 from tpukit.emulator.tpu_service.queued_resources import QueuedResources
+from tpukit.emulator.tpu_service.quota_infos import QuotaInfos
 from tpukit.emulator.tpu_service.quotas import Quotas
 from tpukit.emulator.tpu_service.tpu_node import TpuNodes
 from tpukit.emulator.workers.worker_host import WorkerHostFactory
@@ -71,6 +72,7 @@ class Service:
         self.resource_manager = ResourceManager(self.context)
         self.reservations = Reservations(self.context, self.catalogue)
         self.quotas = Quotas(self.context)
+        self.quota_infos = QuotaInfos(self.context, self.catalogue, self.quotas)
         self.changes = CatalogueChanges(
             self.context, self.catalogue, self.reservations, self.quotas
         )

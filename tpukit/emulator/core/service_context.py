@@ -63,8 +63,9 @@ class Timing:
 class Call:
     """One request, without its protocol.
 
-    Two fields are injected faults: the operation or request that this call starts ends with
-    `failure`, and a list of all zones reports the zones in `silent` as unreachable.
+    Some fields are injected faults: the operation or request that this call starts ends with
+    `failure`, a list of all zones reports the zones in `silent` as unreachable, and the caller
+    lacks the permissions that match a pattern in `denied`.
     """
 
     path: Mapping[str, str] = field(default_factory=dict)
@@ -74,6 +75,7 @@ class Call:
     failure: Status | None = None
     delay: float = 0.0  #: seconds without capacity, an injected fault too
     silent: tuple[str, ...] = ()
+    denied: tuple[str, ...] = ()
     method: str = ""  #: its name in the API
 
     @property

@@ -21,7 +21,7 @@ from tpukit.emulator.core.api_errors import (
 )
 from tpukit.emulator.faults.presets import PRESETS
 
-KINDS = ("status", "operation", "wait", "reset", "stall", "truncate", "unreachable")
+KINDS = ("status", "operation", "wait", "reset", "stall", "truncate", "unreachable", "roles")
 PHASES = ("before", "after")
 #: The kinds with a duration, and the methods that some kinds are limited to.
 _LASTING = ("stall", "wait")
@@ -33,10 +33,13 @@ _METHODS = {
     "operation": _CHANGES,
     "wait": ("queuedResources.create",),
     "unreachable": ("nodes.list", "queuedResources.list", "*.list"),
+    "roles": ("*",),
 }
+#: The kinds that change answers; they make no call fail by their method.
+_QUIET = ("unreachable", "roles")
 _KEYS = frozenset(
     "preset method name zone accelerator_type phase kind status"  # noqa: SIM905
-    " message details http seconds times probability seed".split()
+    " message details http seconds times probability seed permissions".split()
 )
 #: The longest stall in seconds: Python's threads cannot wait for more than some centuries.
 _LONGEST = 1e9
@@ -50,8 +53,9 @@ class FaultRule:
 
     A fault with phase "after" affects the answer, when the call has been carried out. The kind
     "operation" accepts the call and makes its operation fail; "wait" leaves a queued resource
-    without capacity for `seconds`; "unreachable" leaves its zone out of a list of all zones. A rule
-    with an accelerator type applies only to creates that ask for the type.
+    without capacity for `seconds`; "unreachable" leaves its zone out of a list of all zones;
+    "roles" takes the `permissions` (patterns, separated by blanks) from every caller. A rule with
+    an accelerator type applies only to creates that ask for the type.
     """
 
     method: str
@@ -65,6 +69,7 @@ class FaultRule:
     times: int = 1
     probability: float = 1.0
     seed: int = 0
+    permissions: str = ""
     matched: int = 0
     served: int = 0
     random: Random = field(init=False, repr=False)
@@ -79,7 +84,7 @@ class FaultRule:
         texts = (method, name, zone, accelerator_type)
         patterns = (self.method, self.name, self.zone, self.accelerator_type)
         fits = phase == self.phase and all(map(_fits, texts, patterns))
-        fits = fits and self.kind != "unreachable"
+        fits = fits and self.kind not in _QUIET
         if not fits or self.served >= self.times:
             return False
         self.matched += 1
@@ -107,6 +112,7 @@ class FaultRule:
             "kind": self.kind,
             **(self.status.operation_error() if self.status else {}),
             **({"seconds": self.seconds} if self.kind in _LASTING else {}),
+            **({"permissions": self.permissions} if self.permissions else {}),
             "times": None if self.times == _ALWAYS else self.times,
             "probability": self.probability,
             "seed": self.seed,
@@ -147,6 +153,11 @@ class ApiFaults:
         """Return the zones to leave out of this list of all zones, and count their rules."""
         return tuple(rule.zone for rule in self._rules if rule.silences(method))
 
+    def denied(self) -> tuple[str, ...]:
+        """Return the patterns of the permissions that no caller has; rules last until cleared."""
+        roles = [rule for rule in self._rules if rule.kind == "roles"]
+        return tuple(pattern for rule in roles for pattern in rule.permissions.split())
+
     def documents(self) -> list[Json]:
         return [rule.document() for rule in self._rules]
 
@@ -164,7 +175,7 @@ def parse_rule(document: Any) -> FaultRule:
     if "preset" in document and preset is None:
         raise invalid(f"The presets are {', '.join(PRESETS)}.")
     kind = read_text(document, "kind", preset.kind if preset else "status")
-    unlimited = "probability" in document
+    unlimited = "probability" in document or kind == "roles"
     rule = FaultRule(
         method=read_text(document, "method", preset.method if preset else "*"),
         kind=kind,
@@ -177,6 +188,7 @@ def parse_rule(document: Any) -> FaultRule:
         times=_whole(document, "times", _ALWAYS if unlimited else 1),
         probability=float(_number(document, "probability", 1)),
         seed=_whole(document, "seed", 0),
+        permissions=read_text(document, "permissions", ""),
     )
     _check(rule)
     return rule
@@ -192,6 +204,8 @@ def _check(rule: FaultRule) -> None:
         )
     if rule.kind == "unreachable" and rule.zone == "*":
         raise invalid("A fault of kind unreachable needs its zone.")
+    if (rule.kind == "roles") != bool(rule.permissions.split()):
+        raise invalid("A fault of kind roles, and no other one, needs permissions.")
     if rule.kind == "truncate" and rule.phase != "after":
         raise invalid("An answer can be truncated only after the call.")
     if rule.kind in _LASTING and not 0 < rule.seconds <= _LONGEST:

@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 #: gcloud's names of the services that its TPU commands use, besides Compute Engine.
-_SERVICES = ("TPU", "OSLOGIN", "CLOUDRESOURCEMANAGER", "SERVICEUSAGE", "IAM")
+_SERVICES = ("TPU", "OSLOGIN", "CLOUDRESOURCEMANAGER", "SERVICEUSAGE", "CLOUDQUOTAS", "IAM")
 #: The variables that name trusted certificates for Python's libraries (requests, ssl, httplib2),
 #: curl, gRPC and gcloud.
 _BUNDLE_VARIABLES = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tpukit.accelerators import AcceleratorType
+from tpukit.accelerators import AcceleratorType, all_types
 from tpukit.emulator.core.api_errors import ApiError, Json
 from tpukit.emulator.core.service_context import Call, ServiceContext, project_number
 
@@ -104,6 +104,12 @@ def limit_name(kind: AcceleratorType, spot: bool) -> str:
     elif generation == "v5litepod" and kind.chips <= _SERVING_CHIPS:
         end += "Serving"
     return f"{start}{'Preemptible' if spot else ''}{end}PerProjectPerZoneForTPUAPI"
+
+
+def limit_names() -> tuple[str, ...]:
+    """Return Google's names of the quotas for slices of all types."""
+    names = (limit_name(kind, spot) for kind in all_types() for spot in (False, True))
+    return tuple(dict.fromkeys(names))
 
 
 def _sizes(nodes: Iterable[Json]) -> dict[str, int]:

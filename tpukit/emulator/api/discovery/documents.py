@@ -19,6 +19,9 @@ DOCUMENTS = (
     *("compute.v1", "oslogin.v1", "oslogin.v1alpha"),
     *("serviceusage.v1", "cloudresourcemanager.v1", "cloudresourcemanager.v3", "iam.v1"),
 )
+#: Services that Google's directory leaves out; their documents follow the reference pages:
+#: https://docs.cloud.google.com/docs/quotas/reference/rest/v1/projects.locations.services.quotaInfos
+UNLISTED = ("cloudquotas.v1",)
 #: gcloud's own v2alpha1 knows fields that the published document leaves out.
 _BEYOND: dict[str, dict[str, Json]] = {
     "tpu.v2alpha1": {"QueuedResource": {"trafficConfig": {"type": "any"}}}
@@ -46,7 +49,7 @@ def document_asked_for(path: str, version: str, host: str) -> str:
     if unquote(path) != _AT_SERVICE:
         return ""
     service = host.partition(".")[0]
-    known = service in {name.partition(".")[0] for name in DOCUMENTS}
+    known = service in {name.partition(".")[0] for name in (*DOCUMENTS, *UNLISTED)}
     service = service if known else "tpu"
     return f"{service}.{version or _WITHOUT_VERSION.get(service, 'v1')}"
 
@@ -108,7 +111,7 @@ class DiscoveryLibrary:
         self._lock = Lock()
 
     def document(self, name: str) -> DiscoveryDocument | None:
-        if name not in DOCUMENTS:
+        if name not in (*DOCUMENTS, *UNLISTED):
             return None
         with self._lock:
             if name not in self._read:

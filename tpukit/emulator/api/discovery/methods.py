@@ -18,7 +18,7 @@ from tpukit.emulator.core.api_errors import Json, camel
 
 _TYPE_PREFIX = "type.googleapis.com/google.cloud."
 #: Paths of these services begin with the version.
-_BY_VERSION = ("tpu", "oslogin", "serviceusage", "cloudresourcemanager", "iam")
+_BY_VERSION = ("tpu", "oslogin", "serviceusage", "cloudresourcemanager", "iam", "cloudquotas")
 
 
 def find_method(library: DiscoveryLibrary, verb: str, path: str) -> ApiMethod:
@@ -62,6 +62,22 @@ class ApiMethod:
         service = self.document.name.partition(".")[0]
         check_query(service, self.method["response"], self.document.schemas, values)
         return values, message
+
+    @property
+    def service(self) -> str:
+        """The name under which a project enables the API: "tpu.googleapis.com"."""
+        return f"{self.document.name.partition('.')[0]}.googleapis.com"
+
+    @property
+    def permission(self) -> str:
+        """The permission for a call, by IAM's rule for names: `service.collection.verb`.
+
+        The reference pages of the methods of firewalls and nodes list these permissions.
+        """
+        service, *_, collection, verb = self.method["id"].split(".")
+        verb = {"insert": "create", "patch": "update", "aggregatedList": "list"}.get(verb, verb)
+        # The permissions' names have the collections of the TPU API in lower case.
+        return f"{service}.{collection.lower() if service == 'tpu' else collection}.{verb}"
 
     def selection(self, query: Mapping[str, str]) -> Selection:
         """Return the answer's fields that a request selects; raise `ApiError` for unknown ones."""
