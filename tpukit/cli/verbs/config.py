@@ -31,7 +31,7 @@ Remove = Annotated[bool, Option("--remove", help="Stop trusting the file.")]
 def application() -> typer.Typer:
     return group(
         "Show and change settings, and trust project files.",
-        *(explain, get_value, set_value, unset_value, path_of_file, trust),
+        *(explain, list_files, get_value, set_value, unset_value, path_of_file, trust),
     )
 
 
@@ -56,6 +56,32 @@ def explain(toolkit: Toolkit) -> View:
     return View({"identity": identity, "settings": document}, ("SETTING", "VALUE", "ORIGIN"), rows)
 
 
+def list_files(toolkit: Toolkit) -> View:
+    """List the settings in your own config.toml, and in your profiles.
+
+    A profile is a named set of settings, in a file beside config.toml. --profile NAME reads it
+    instead of config.toml and gcloud's configuration.
+
+    Examples:
+      tpukit config list
+    """
+    paths = toolkit.paths
+    files = {
+        profile: user_file.read_own_file(paths, profile)
+        for profile in ("", *user_file.profiles(paths))
+    }
+    documents = [
+        {"profile": profile, "path": str(user_file.own_file(paths, profile)), "settings": values}
+        for profile, values in files.items()
+    ]
+    rows = [
+        (profile, name, value)
+        for profile, values in files.items()
+        for name, value in values.items() or ([("", "")] if profile else [])
+    ]
+    return View({"files": documents}, ("PROFILE", "SETTING", "VALUE"), rows)
+
+
 def get_value(toolkit: Toolkit, name: SettingName) -> View:
     """Print the value of a setting.
 
@@ -68,38 +94,40 @@ def get_value(toolkit: Toolkit, name: SettingName) -> View:
 
 
 def set_value(toolkit: Toolkit, name: SettingName, value: SettingValue) -> View:
-    """Set a value in your own config.toml.
+    """Set a value in your own config.toml, or in the profile of --profile.
 
-    Environment variables, a trusted project file and flags still come before it.
+    Flags and tpukit's environment variables come before both, and a trusted project file comes
+    before config.toml. A profile that does not exist is made.
 
     Examples:
       tpukit config set zone us-central2-b
+      tpukit config set project work-project --profile work
     """
-    path = toolkit.paths.config_file
+    path = toolkit.own_file
     user_file.set_value(path, name, value)
     toolkit.console.say(f"{name} is set in {shown_path(path)}")
     return View({"path": str(path), "setting": name, "value": value})
 
 
 def unset_value(toolkit: Toolkit, name: SettingName) -> View:
-    """Remove a value from your own config.toml.
+    """Remove a value from your own config.toml, or from the profile of --profile.
 
     Examples:
       tpukit config unset zone
     """
-    path = toolkit.paths.config_file
+    path = toolkit.own_file
     removed = user_file.unset_value(path, name)
     toolkit.console.say(f"{name} {'is' if removed else 'was'} not set in {shown_path(path)}")
     return View({"path": str(path), "setting": name, "removed": removed})
 
 
 def path_of_file(toolkit: Toolkit) -> View:
-    """Print the path of your own config.toml.
+    """Print the path of your own config.toml, or of the profile of --profile.
 
     Examples:
       tpukit config path
     """
-    path = str(toolkit.paths.config_file)
+    path = str(toolkit.own_file)
     return View({"path": path}, rows=[[path]])
 
 

@@ -21,19 +21,22 @@ def init(toolkit: Toolkit) -> View:
     """Set the project and the zone, and check everything that the first slice needs.
 
     On a terminal it asks for a project and a zone that are not set; elsewhere give --project and
-    --zone. It writes both to your own config.toml, makes no other change, and ends with 1 if a
-    check fails.
+    --zone. It writes both to your own config.toml, or to the profile of --profile, makes no other
+    change, and ends with 1 if a check fails.
 
     Examples:
       tpukit init --project my-project --zone us-central2-b
+      tpukit init --profile work --project work-project --zone us-east5-a
     """
     if toolkit.flags.is_local(toolkit.environ):
         fix = Fix.command("tpukit", "up", "v3-8")
         raise BadInput("the emulator needs no settings", fix=fix)
+    file = toolkit.own_file
+    if toolkit.flags.chosen_profile(toolkit.environ):
+        user_file.make(file)
     toolkit = _answered(toolkit)
     if not all(map(toolkit.settings.get, _QUESTIONS)):
         toolkit.cloud.check_given(*_QUESTIONS)
-    file = toolkit.paths.config_file
     for name in _QUESTIONS:
         setting = toolkit.settings.values[name]
         if setting.origin.startswith("flag "):
