@@ -62,7 +62,7 @@ def application() -> typer.Typer:
 
 def plan(
     toolkit: Toolkit,
-    name: flag.Name,
+    name: flag.OnlyName = flag.LEFT_OUT,
     words: Words = None,
     flags: RequirementFlags = NO_REQUIREMENTS,
     timeout: flag.Timeout = "5m",
@@ -91,7 +91,7 @@ def plan(
 
 def apply(
     toolkit: Toolkit,
-    name: flag.Name,
+    name: flag.OnlyName = flag.LEFT_OUT,
     words: Words = None,
     flags: RequirementFlags = NO_REQUIREMENTS,
     upgrade: Upgrade = False,
@@ -194,7 +194,7 @@ def undo(
 
 def status(
     toolkit: Toolkit,
-    name: flag.Name,
+    name: flag.OnlyName = flag.LEFT_OUT,
     timeout: flag.Timeout = "5m",
     route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
