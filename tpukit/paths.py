@@ -46,9 +46,9 @@ class Paths:
         return self.config / f"config-{profile}.toml"
 
     @property
-    def profiles(self) -> Path:
-        """The user's own profiles for `tpukit provision`, one file for each."""
-        return self.config / "profiles"
+    def setups(self) -> Path:
+        """The user's own setups for `tpukit provision`, one file for each."""
+        return self.config / "setups"
 
     @property
     def recipes(self) -> Path:

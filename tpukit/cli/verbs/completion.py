@@ -158,8 +158,8 @@ def _values(parameter: Any, names: Callable[[], Iterable[str]]) -> list[tuple[st
         return [(name, "") for name in profiles(Paths.from_environment(os.environ))]
     own = {
         "RECIPE": recipe_names(),
-        "RECIPE|STEP|PROFILE": (*recipe_names(), *step_names()),
-        "STEP|RECIPE|PROFILE": (*recipe_names(), *step_names()),
+        "RECIPE|STEP|SETUP": (*recipe_names(), *step_names()),
+        "STEP|RECIPE|SETUP": (*recipe_names(), *step_names()),
         "STATE": ("ready", "stopped"),
         "SHELL": SHELLS,
         "TOPIC": (*TOPICS, *SUMMARIES),

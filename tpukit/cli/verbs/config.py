@@ -9,7 +9,7 @@ import typer
 from typer import Argument, Option
 
 from tpukit.cli.toolkit import Toolkit
-from tpukit.cli.toolkit.project_files import PROJECT_PROFILES, PROJECT_RECIPES
+from tpukit.cli.toolkit.project_files import PROJECT_RECIPES, PROJECT_SETUPS
 from tpukit.cli.verb import group
 from tpukit.console import Console, View
 from tpukit.errors import BadInput, Fix, TpukitError
@@ -147,8 +147,8 @@ def trust(toolkit: Toolkit, path: Place = "", remove: Remove = False) -> View:
     """Trust a project's tpukit.toml, so that all its settings count.
 
     An untrusted file sets only the zone. Trust ends when the file changes. A project file never
-    sets credentials or endpoints. The project's recipes (tpukit-recipes) and profiles
-    (tpukit-profiles) need trust too.
+    sets credentials or endpoints. The project's recipes (tpukit-recipes) and setups
+    (tpukit-setups) need trust too.
 
     Examples:
       tpukit config trust
@@ -164,8 +164,8 @@ def trust(toolkit: Toolkit, path: Place = "", remove: Remove = False) -> View:
         raise BadInput(f"there is no file {file}", fix=Fix(note="give the path of the tpukit.toml"))
     if file.parent.name == PROJECT_RECIPES:
         return _trust_recipe(toolkit.console, trusted, file, text)
-    if file.parent.name == PROJECT_PROFILES:
-        return _trust_profile(toolkit.console, trusted, file, text)
+    if file.parent.name == PROJECT_SETUPS:
+        return _trust_setup(toolkit.console, trusted, file, text)
     given = in_project_file(file, text)
     trusted.add(file, text)
     toolkit.console.say(f"{file} is trusted until it changes")
@@ -184,13 +184,13 @@ def _trust_recipe(console: Console, trusted: TrustedFiles, path: Path, text: str
     return View(document, ("RECIPE", "DESCRIPTION"), [[recipe.name, recipe.description]])
 
 
-def _trust_profile(console: Console, trusted: TrustedFiles, path: Path, text: str) -> View:
-    from tpukit.provision.wanted import parse_profile
+def _trust_setup(console: Console, trusted: TrustedFiles, path: Path, text: str) -> View:
+    from tpukit.provision.wanted import parse_setup
 
-    words = parse_profile(path, text)
+    words = parse_setup(path, text)
     trusted.add(path, text)
     console.say(f"{path} is trusted until it changes")
-    return View({"path": str(path), "profile": path.stem, "apply": list(words)}, rows=[words])
+    return View({"path": str(path), "setup": path.stem, "apply": list(words)}, rows=[words])
 
 
 def _project_file(path: str) -> Path:
