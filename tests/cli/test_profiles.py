@@ -34,6 +34,8 @@ def test_a_profile_is_made_shown_and_changed_apart_from_the_other_settings(
     assert run("config", "get", "zone", environment=by_variable).out == f"{OTHER_ZONE}\n"
     listed = run("config", "list", environment=environment).out
     assert listed == f"\tzone\t{ZONE}\nwork\tzone\t{OTHER_ZONE}\n"
+    completed = run("completion", "--words", "--", "list", "--profile", "", environment=environment)
+    assert completed.out == "work\t\n"
     path = Path(run("config", "path", *work, environment=environment).out.strip())
     assert path.read_text() == f'zone = "{OTHER_ZONE}"\n'
     assert run("config", "unset", "zone", *work, environment=environment).status == 0
