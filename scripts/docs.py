@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import error_entries
 import typer
 
 from tpukit import accelerators, errors
@@ -43,7 +44,8 @@ def filled(text: str) -> str:
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [columns, ["---"] * len(columns), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    cells = [[cell.replace("|", "\\|") for cell in line] for line in lines]
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
 
 
 def error_rows() -> list[tuple[str, str, str]]:
@@ -98,7 +100,7 @@ def _section(path: str, command: Any) -> str:
 
 def _argument(argument: Any) -> str:
     word = argument.metavar or argument.name.upper()
-    return word if argument.required else f"[{word.strip('[]')}]"
+    return word if argument.required or word.startswith("[") else f"[{word}]"
 
 
 def _flags(flags: Iterable[Any]) -> str:
@@ -254,6 +256,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "gpus": gpus,
     "corrections": corrections,
     "hardware-sources": hardware_sources,
+    **error_entries.parts(),
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import shlex
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -192,6 +193,7 @@ def test_the_runner_of_pages_notices_other_output_and_other_statuses(tmp_path: P
 
 @cache
 def generator() -> ModuleType:
+    sys.path.append(str(ROOT / "scripts"))
     spec = importlib.util.spec_from_file_location("tpukit_docs", ROOT / "scripts" / "docs.py")
     assert spec is not None
     assert spec.loader is not None

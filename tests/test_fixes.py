@@ -24,7 +24,7 @@ WRONG = {
     "tpukit": "there is no verb",
     "tpukit dleete demo": "No such command",
     "tpukit delete demo --zoen z": "No such option",
-    "tpukit describe": "Missing argument",
+    "tpukit stop": "Missing argument",
     "tpukit run NAME -- hostname": "NAME is left to the reader",
     "tpukit emulator fault": "there is no verb",
     "sudo reboot": "nobody here knows sudo",

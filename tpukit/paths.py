@@ -41,10 +41,14 @@ class Paths:
         """The user's own settings."""
         return self.config / "config.toml"
 
+    def profile_file(self, profile: str) -> Path:
+        """The user's own settings in a profile."""
+        return self.config / f"config-{profile}.toml"
+
     @property
-    def profiles(self) -> Path:
-        """The user's own profiles for `tpukit provision`, one file for each."""
-        return self.config / "profiles"
+    def setups(self) -> Path:
+        """The user's own setups for `tpukit provision`, one file for each."""
+        return self.config / "setups"
 
     @property
     def recipes(self) -> Path:
@@ -79,6 +83,11 @@ class Paths:
     def name_hints(self) -> Path:
         """Names of recent slices, for completion in shells."""
         return self.state / "names.json"
+
+    @property
+    def stage_times(self) -> Path:
+        """The times of the stages of earlier main jobs."""
+        return self.state / "stage_times.json"
 
     @property
     def pinned_keys(self) -> Path:

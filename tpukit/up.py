@@ -30,7 +30,7 @@ from tpukit.slices.capacity import Search
 from tpukit.slices.find import check_still_there
 from tpukit.slices.last_seen import last_seen, naming_what_exists
 from tpukit.slices.refusals import Refusal
-from tpukit.smoke.runner import ensure_computes
+from tpukit.smoke.runner import QUICK, Load, ensure_computes
 from tpukit.smoke.smoke_report import SmokeReport
 from tpukit.ssh.fan_out import fan_out, values
 from tpukit.ssh.worker import RemoteWorker
@@ -45,13 +45,15 @@ class Progress:
     """The callbacks for progress. The first three get a stage and a line.
 
     A stage begins with its first line and ends with `on_done`; stages may overlap. A line of
-    `on_progress` replaces the one before. `on_provision` gets the events of each worker's steps.
+    `on_progress` replaces the one before. `on_provision` gets the events of each worker's steps,
+    and `on_slice` the slice when it is READY.
     """
 
     on_stage: Callable[[str, str], None]
     on_progress: Callable[[str, str], None]
     on_done: Callable[[str, str], None]
     on_provision: Callable[[ProvisionEvent], None]
+    on_slice: Callable[[Slice], None] = lambda slice_: None
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,12 @@ class UpReport:
     provision: ProvisionReport
     smoke: SmokeReport
     refusals: Sequence[Refusal] = ()  #: of the places without capacity
+
+    @property
+    def idle_stages(self) -> tuple[str, ...]:
+        """The stages that found their work done, so that their times say nothing."""
+        done = {"create": not self.created, "provision": not self.provision.changes}
+        return tuple(stage for stage, nothing in done.items() if nothing)
 
     @property
     def changes(self) -> int:
@@ -108,11 +116,13 @@ def up(
     requirements: Requirements | None,
     deadline: Deadline,
     progress: Progress,
+    load: Load = QUICK,
 ) -> UpReport:
     """Make sure that a slice exists, can be reached, is provisioned, and computes.
 
     `search` says where to look for capacity. If `firewall` is False, it creates no rule. `endpoint`
-    is the TPU API for the guard, which deletes the slice at its end, if an end is set.
+    is the TPU API for the guard, which deletes the slice at its end, if an end is set. `load` is
+    the work of the smoke test.
 
     Raises:
         SliceLost: the slice was preempted or deleted during a stage.
@@ -129,6 +139,7 @@ def up(
         on_state=lambda state: say("create", state),
     )
     slice_, opening = ensured.slice, ensured.opening
+    progress.on_slice(slice_)
     deadline = deadline.within(search.seconds)
     context = context.within(deadline, patient=True)
     seen = last_seen(context.provider, slice_)
@@ -161,6 +172,7 @@ def up(
             recipe,
             deadline=deadline,
             on_wait=lambda line: say("smoke", line),
+            load=load,
         )
         done("smoke", "passed")
     return UpReport(slice_, ensured.created, opening, guard, report, result, ensured.refusals)

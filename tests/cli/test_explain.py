@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +24,15 @@ def test_words_are_explained_with_cause_and_fix(run: Run) -> None:
     assert "not your quota" in told[0]["cause"]
     assert run("explain", "stockout").out.startswith("stockout\tGoogle has no free slice")
     assert "does not come back" in run("explain", "preempted").out
+
+
+def test_an_explanation_names_its_entry_in_the_documentation(run: Run) -> None:
+    root = Path(__file__).parents[2]
+    for text in ("stockout", "6"):
+        (known,) = run("explain", text, "--json").document["explanations"]
+        page, _, anchor = known["page"].partition("#")
+        entry = f"\n### {anchor}\n" if anchor else "\n| 6 | `NoCapacity` |"
+        assert entry in (root / page).read_text(encoding="utf-8")
 
 
 def test_a_log_from_a_pipe_is_explained(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,6 +68,16 @@ def test_a_suggested_command_says_local_though_the_environment_does() -> None:
     assert completed(local, "tpukit list", endpoint) == "tpukit --local list"
 
 
+def test_a_suggested_command_has_the_profile_of_the_flag_or_the_variable() -> None:
+    work, variable = GlobalFlags(profile="work"), {"TPUKIT_PROFILE": "work"}
+    for flags, environ in ((work, {}), (GlobalFlags(), variable), (work, {"TPUKIT_PROFILE": "x"})):
+        assert completed(flags, "tpukit list", environ) == "tpukit --profile work list"
+        line = "tpukit config set zone us-east1-d"
+        assert completed(flags, line, environ) == line.replace("tpukit", "tpukit --profile work")
+        alone = ("tpukit init --profile b", "tpukit config list", "tpukit explain x", "gcloud info")
+        assert [completed(flags, each, environ) for each in alone] == [*alone]
+
+
 @pytest.fixture
 def tpukit(tmp_path: Path) -> Iterator[Tpukit]:
     found = Tpukit(tmp_path)

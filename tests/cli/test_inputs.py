@@ -21,7 +21,6 @@ BY_NAME = [
     ("start",),
     ("stop",),
     ("wait",),
-    ("ssh",),
     ("provision",),
     ("smoke",),
     ("firewall", "apply"),
@@ -49,6 +48,7 @@ WORKERS = ["", "-1", "1", "0-9", "a", "0,", "²"]
 
 USAGE: list[tuple[str, ...]] = [
     *((*verb[:1], *verb[1:], "--", name) for verb, name in itertools.product(BY_NAME, NAMES)),
+    *(("ssh", name) for name in NAMES),
     *((verb, "--", kind) for verb, kind in itertools.product(("create", "up"), TYPES)),
     *(("create", "v3-8", "--", name) for name in NAMES if name),
     *((*verb, f"--timeout={text}") for verb, text in itertools.product(TIMED, DURATIONS)),
@@ -62,7 +62,7 @@ USAGE: list[tuple[str, ...]] = [
     ("--bogus",),
     ("list", "--bogus"),
     ("list", "extra"),
-    ("describe",),
+    ("stop",),
     ("describe", "demo", "extra"),
     ("create",),
     ("create", "v3-8", "a", "b"),

@@ -15,7 +15,7 @@ import pytest
 from support.local_cloud import FakeClock
 
 from cli.conftest import Local
-from tpukit.cli.stages import HEARTBEAT_SECONDS, LogFile, Stages, job_progress, timed
+from tpukit.cli.stages import HEARTBEAT_SECONDS, LogFile, ProvisionProgress, Stages, timed
 from tpukit.console import Console
 from tpukit.provision.worker_jobs import ProvisionEvent
 from tpukit.ssh.client import Connection
@@ -64,6 +64,37 @@ def test_off_a_terminal_each_line_has_its_time_and_silence_is_broken_every_30_se
         "   60.0 s  create     CREATING, for 1:00 so far",
         "   70.0 s  create     created",
     ]
+
+
+def test_a_heartbeat_has_the_usual_time_and_the_cost_so_far(clock: FakeClock) -> None:
+    stream = io.StringIO()
+    with stages(clock, stream, expected={"create": 130.0, "smoke": 4.0}) as shown:
+        shown.say("create", "CREATING")
+        shown.say("smoke", "computing")
+        shown.cost = lambda: "cost so far 0.42"
+        clock.now += HEARTBEAT_SECONDS
+        shown.beat()
+    assert stream.getvalue().splitlines()[2:] == [
+        "create: CREATING, for 0:30 so far, usually 2:10, cost so far 0.42",
+        "smoke: computing, for 0:30 so far, cost so far 0.42",
+    ]
+
+
+def test_on_a_terminal_a_running_stage_shows_its_usual_time_and_the_end_does_not(
+    clock: FakeClock,
+) -> None:
+    stream = Terminal()
+    with stages(clock, stream, expected={"create": 130.0}) as shown:
+        shown.say("create", "CREATING")
+        shown.cost = lambda: "cost so far 0.42"
+        clock.now += 31.0
+        shown.progress("create", "CREATING")
+        shown._console.repaint()
+        shown.done("create", "created")
+    text = plain(stream.getvalue())
+    assert any(line.endswith("create CREATING 0:31, usually 2:10") for line in text)
+    assert "cost so far 0.42" in text
+    assert "✓ create created 0:31" in text
 
 
 @pytest.mark.process
@@ -217,7 +248,7 @@ def test_provisioning_shows_how_many_workers_are_past_a_step_and_who_is_behind(
     stream = io.StringIO()
     three = [RemoteWorker(index, not_connected, "demo") for index in range(3)]
     with Seen(Console(io.StringIO(), stream, environ={}), clock) as shown:
-        event = job_progress(shown).on_provision
+        event = ProvisionProgress(shown)
         for worker in three:
             event(ProvisionEvent(worker, "uv", "finished", "unchanged: uv 1"))
         event(ProvisionEvent(three[0], "packages", "started", "missing: jax"))
@@ -236,7 +267,7 @@ def test_provisioning_shows_how_many_workers_are_past_a_step_and_who_is_behind(
         RemoteWorker(0, not_connected, f"pair-{at}", slice_index=at, slices=2) for at in range(2)
     ]
     with Seen(Console(io.StringIO(), stream, environ={}), clock) as shown:
-        event = job_progress(shown).on_provision
+        event = ProvisionProgress(shown)
         for worker in pair:
             event(ProvisionEvent(worker, "uv", "started", "there is none"))
     assert seen[-1] == (

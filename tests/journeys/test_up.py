@@ -46,6 +46,29 @@ def test_a_second_up_changes_nothing_and_is_quick(tpukit: Tpukit) -> None:
     assert document["smoke"]["ok"]
 
 
+def test_a_later_up_knows_the_usual_times_of_the_stages_that_had_work(
+    tpukit: Tpukit,
+) -> None:
+    tpukit.succeeds("--local", "up", "v3-8", "demo")
+    known = json.loads((tpukit.home / "tpukit/state/stage_times.json").read_text())
+    times = known["emulator v3-8 jax"]
+    assert {"create", "connect", "provision", "smoke"} <= times.keys()
+    assert len(times["create"]) == 1
+    assert len(times["smoke"]) > 1
+    assert min(times["provision"]) > 1.0
+
+
+def test_up_can_measure_and_its_report_has_the_figures(tpukit: Tpukit) -> None:
+    page = tpukit.home / "figures.html"
+    words = ("--local", "up", "v3-8", "demo", "--measure", "--report", str(page))
+    measured = tpukit.document(*words)["smoke"]["measurements"]
+    assert {figure["what"] for figure in measured} >= {"matmul", "hbm"}
+    text = page.read_text(encoding="utf-8")
+    assert "<h2>Figures</h2>" in text
+    assert "all-reduce" in text
+    tpukit.ends_with(2, *words, "--keep")
+
+
 def test_another_type_under_the_same_name_is_refused_and_leaves_the_slice_as_it_is(
     tpukit: Tpukit,
 ) -> None:

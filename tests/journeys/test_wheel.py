@@ -38,5 +38,7 @@ def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(wheel: Path)
     present = {name for name in listed if (ROOT / name).is_file()}
     assert {"tpukit/py.typed", "tpukit/provision/recipes/jax.toml"} <= present
     packed = set(ZipFile(wheel).namelist())
-    assert {name for name in packed if ".dist-info/" not in name} == present
+    pages = {name for name in packed if ".data/data/share/man/man1/" in name}
+    assert "tpukit-run.1" in {name.rpartition("/")[2] for name in pages}
+    assert {name for name in packed if ".dist-info/" not in name} - pages == present
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in packed)

@@ -1,4 +1,4 @@
-"""What words mean: recipes, steps and profiles, and what is wrong with them said at once."""
+"""What words mean: recipes, steps and setups, and what is wrong with them said at once."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from tpukit.agent.system.step_verbs import STEPS
 from tpukit.errors import BadInput, SecurityRefusal, TransportFailed
 from tpukit.provision import system_steps
 from tpukit.provision.own_recipes import OwnRecipes
-from tpukit.provision.wanted import Profiles, known, parse
+from tpukit.provision.wanted import Setups, known, parse
 
 
-def profiles(tmp_path: Path, **files: str) -> Profiles:
+def setups(tmp_path: Path, **files: str) -> Setups:
     for name, text in files.items():
         (tmp_path / f"{name}.toml").write_text(text)
-    return Profiles(tmp_path)
+    return Setups(tmp_path)
 
 
-def test_words_are_recipes_steps_and_profiles_each_thing_once(tmp_path: Path) -> None:
-    mine = profiles(
+def test_words_are_recipes_steps_and_setups_each_thing_once(tmp_path: Path) -> None:
+    mine = setups(
         tmp_path, mine='apply = ["flax", "inner"]', inner='apply = ["apt:htop,tmux", "limits"]'
     )
     wanted = parse(["jax", "mine", "apt=htop,nano", "nfs:one:/data", "disk"], mine)
@@ -42,7 +42,7 @@ def test_what_is_taken_back_needs_no_file_any_more(tmp_path: Path) -> None:
     recipes = OwnRecipes(tmp_path / "recipes")
     recipes.user.mkdir()
     (recipes.user / "broken.toml").write_text("name = ")
-    mine = Profiles(tmp_path / "profiles", recipes=recipes)
+    mine = Setups(tmp_path / "setups", recipes=recipes)
     words = ["jax", "broken", "flax==0.0.1", "apt=htop"]
     assert known(words, mine, brought) == ("jax", "broken", "flax", "apt:htop")
     assert asked == []
@@ -60,21 +60,21 @@ def test_what_is_taken_back_needs_no_file_any_more(tmp_path: Path) -> None:
     assert caught.value.why.endswith("could not be read: demo worker 0 does not answer")
 
 
-def test_a_project_s_profile_comes_before_the_user_s_once_it_is_trusted(tmp_path: Path) -> None:
+def test_a_project_s_setup_comes_before_the_user_s_once_it_is_trusted(tmp_path: Path) -> None:
     folders = [tmp_path / "project", tmp_path / "user"]
     for folder, word in zip(folders, ("jax", "flax"), strict=True):
         folder.mkdir()
-        profiles(folder, mine=f'apply = ["{word}"]')
+        setups(folder, mine=f'apply = ["{word}"]')
     project, user = folders
     with pytest.raises(SecurityRefusal, match="is not trusted") as refused:
-        parse(["mine"], Profiles(user, project))
+        parse(["mine"], Setups(user, project))
     assert str(refused.value.fix) == f"tpukit config trust {project / 'mine.toml'}"
-    trusting = Profiles(user, project, lambda path, text: "jax" in text)
+    trusting = Setups(user, project, lambda path, text: "jax" in text)
     assert [recipe.name for recipe in parse(["mine"], trusting).recipes] == ["jax"]
 
 
 def test_what_names_nothing_is_said_with_what_was_meant(tmp_path: Path) -> None:
-    mine = profiles(
+    mine = setups(
         tmp_path,
         mine='apply = ["flax"]',
         one='apply = ["two"]',
@@ -87,7 +87,7 @@ def test_what_names_nothing_is_said_with_what_was_meant(tmp_path: Path) -> None:
     )
     (tmp_path / "gone.toml").symlink_to(tmp_path / "nowhere")
     cases = {
-        "min": ("not a recipe, a step or a profile", "did you mean mine?"),
+        "min": ("not a recipe, a step or a setup", "did you mean mine?"),
         "apt": ("needs a value", "apt:htop"),
         "apt:,": ("does not take ,", "apt:htop"),
         "apt:--reinstall": ("does not take --reinstall", "apt:htop"),
@@ -101,7 +101,7 @@ def test_what_names_nothing_is_said_with_what_was_meant(tmp_path: Path) -> None:
         "empty": ("is not a list of strings", "apply = ["),
         "other": ("has no key steps", "apply = ["),
         "deep": ("is not TOML", "apply = ["),
-        "gone": ("not a recipe, a step or a profile", "did you mean one?"),
+        "gone": ("not a recipe, a step or a setup", "did you mean one?"),
         "flax==0.12.12 mine": ("in two versions: flax==0.12.12, flax", "leave one out"),
     }
     for word, (what, fix) in cases.items():

@@ -31,6 +31,7 @@ class Desk:
         self.environ = {"HOME": str(self.home), "USER": "ada"}
         self.flags: dict[str, str | None] = {}
         self.overlay: dict[str, str] | None = None
+        self.profile = ""
 
     def write(self, name: str, text: str) -> Path:
         path = self.home / name
@@ -48,7 +49,7 @@ class Desk:
         return self.write(f".config/gcloud/configurations/config_{name}", text)
 
     def load(self) -> Settings:
-        return Settings.load(self.flags, self.environ, self.work, self.overlay)
+        return Settings.load(self.flags, self.environ, self.work, self.overlay, self.profile)
 
     def setting(self, name: str) -> tuple[str, str]:
         setting = self.load().values[name]
@@ -85,6 +86,30 @@ def test_the_first_place_in_the_order_wins_and_is_named(desk: Desk, first: int) 
         if number >= first
     ]
     assert desk.setting("zone") == (f"us-central{first}-a", origins[0])
+
+
+def test_a_profile_comes_after_our_variables_and_the_emulator_and_before_googles(
+    desk: Desk,
+) -> None:
+    path = desk.write(".config/tpukit/config-work.toml", 'project = "work-project"\n')
+    desk.project_file('project = "of-a-repository"\n')  # it is not trusted, and does not matter
+    desk.environ["CLOUDSDK_CORE_PROJECT"] = "other-project"
+    desk.profile = "work"
+    assert desk.setting("project") == ("work-project", str(path))
+    desk.overlay = EMULATOR
+    assert desk.setting("project") == ("emulator-project", "emulator")
+    desk.environ["TPUKIT_PROJECT"] = "our-project"
+    assert desk.setting("project") == ("our-project", "TPUKIT_PROJECT")
+
+
+def test_a_profile_takes_nothing_from_the_user_file_or_gclouds_configuration(desk: Desk) -> None:
+    desk.write(".config/tpukit/config-work.toml", 'zone = "us-east1-d"\n')
+    desk.user_file('project = "own-project"\n')
+    desk.gcloud("[core]\nproject = gcloud-project\n")
+    assert desk.setting("project")[0] == "own-project"
+    desk.profile = "work"
+    assert desk.setting("project") == ("", NOT_SET)
+    assert desk.setting("zone")[0] == "us-east1-d"
 
 
 def test_nothing_given_is_not_set_and_the_defaults_bill_nothing(desk: Desk) -> None:

@@ -14,7 +14,7 @@ from tpukit.clock import Deadline, SystemClock
 from tpukit.provision.provision_report import WorkerProvisionReport
 from tpukit.provision.provisioning import provision_all
 from tpukit.provision.undo import require_undone, undo_all
-from tpukit.provision.wanted import Profiles, Wanted, parse
+from tpukit.provision.wanted import Setups, Wanted, parse
 from tpukit.provision.worker_jobs import ProvisionEvent
 from tpukit.ssh.client import Connector
 from tpukit.ssh.keys import KeyPair
@@ -37,7 +37,7 @@ sudo find "$@" -regextype posix-extended \
 sudo find "$@" -type f ! -regex '/etc/ld.so.cache\|/etc/[a-z]*-\|/etc/sudoers.d/tpukit.*' \
     -exec sha256sum {} + | sort
 """
-NOBODYS = Profiles(Path("/nowhere"))
+NOBODYS = Setups(Path("/nowhere"))
 
 
 def wanted(*words: str) -> Wanted:

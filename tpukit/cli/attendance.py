@@ -44,7 +44,7 @@ def attend(toolkit: Toolkit, file: WatchFile, watch: Watch) -> tuple[int, Watch]
     @contextmanager
     def progress() -> Iterator[Progress]:
         with Stages(toolkit.console, toolkit.clock, timed) as stages:
-            yield job_progress(stages)
+            yield job_progress(stages, toolkit.cloud.cost_so_far)
 
     def setup() -> tuple[Recipe | None, Requirements | None]:
         from tpukit.provision.recipes import Recipe

@@ -16,8 +16,9 @@ _NO = ("", "0", "false", "no", "off")
 #: The forms of a result. Without one it is a table on a terminal, and tsv elsewhere.
 FORMATS = ("table", "tsv", "json", "name")
 COLOURS = ("auto", "always", "never")
-#: The verbs and groups that do not call the cloud.
+#: The verbs and groups that do not call the cloud, and those of them that read no settings.
 _OFFLINE = ("config", "emulator", "explain", "types")
+_UNSET = ("emulator", "explain", "types")
 _GCLOUD_OFFLINE = ("auth", "config")
 
 
@@ -34,6 +35,9 @@ class GlobalFlags:
     color: Annotated[str, Option(metavar="WHEN", help=f"{', '.join(COLOURS)}; default: auto.")] = ""
     project: Annotated[str, Option(metavar="PROJECT", help="Project that pays.")] = ""
     zone: Annotated[str, Option(metavar="ZONE", help="Zone of the slice.")] = ""
+    profile: Annotated[
+        str, Option(metavar="PROFILE", help="Use the settings of this profile of yours.")
+    ] = ""
     local: Annotated[bool, Option("--local", help="Use the emulator; start it if none runs.")] = (
         False
     )
@@ -68,24 +72,33 @@ class GlobalFlags:
         """Return a fix with the global flags that its command needs to reach the same cloud.
 
         It gets `--local` even if `TPUKIT_LOCAL` is set: in another shell it must not reach the real
-        cloud. For the same reason a gcloud command gets the emulator's environment.
+        cloud. For the same reason a gcloud command gets the emulator's environment, and a command
+        the profile of `TPUKIT_PROFILE`.
         """
         program, verb = (*fix.arguments, "", "")[:2]
         local = self.is_local(environ)
         if program == "gcloud" and local and verb not in _GCLOUD_OFFLINE:
             line = f'eval "$(tpukit emulator env)"; {fix}'
             return replace(fix, arguments=("sh", "-c", line))
-        asks_none = verb in ("", *_OFFLINE) and "--live" not in fix.arguments
-        if program != "tpukit" or asks_none or "--help" in fix.arguments:
+        if program != "tpukit" or not verb or "--help" in fix.arguments:
             return fix
-        words = ["--local"] if local else []
-        words += ["--project", self.project] if self.project else []
-        words += ["--zone", self.zone] if self.zone else []
-        for flag in ("--local", "--project", "--zone"):
+        live, profile = "--live" in fix.arguments, self.chosen_profile(environ)
+        words: list[str] = []
+        if verb not in _OFFLINE or live:
+            words += ["--local"] if local else []
+            words += ["--project", self.project] if self.project else []
+            words += ["--zone", self.zone] if self.zone else []
+        if (verb not in _UNSET or live) and fix.arguments[1:3] != ("config", "list"):
+            words += ["--profile", profile] if profile else []
+        for flag in ("--local", "--project", "--zone", "--profile"):
             if flag in fix.arguments and flag in words:
                 at = words.index(flag)
                 del words[at : at + (1 if flag == "--local" else 2)]
         return replace(fix, arguments=(program, *words, *fix.arguments[1:])) if words else fix
+
+    def chosen_profile(self, environ: Mapping[str, str]) -> str:
+        """Return the profile that the flags or the environment choose, or ""."""
+        return self.profile or environ.get("TPUKIT_PROFILE", "")
 
     def is_local(self, environ: Mapping[str, str]) -> bool:
         """Return True if the flags or the environment select the emulator."""

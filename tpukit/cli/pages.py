@@ -10,6 +10,8 @@ from typer.core import TyperCommand, TyperGroup
 
 from tpukit.cli.global_flags import GlobalFlags
 
+#: Replaces the name of a slice that was left out: no argument of a program can contain this.
+LEFT_OUT = "\0"
 #: The commands in the order of the help page and the README. The summaries repeat the docstrings'
 #: first lines, because reading the docstrings would load the whole program.
 SECTIONS = {
@@ -94,6 +96,9 @@ _MORE = (
 class Command(TyperCommand):
     """A command; its help page leaves out the global flags, which have their own page."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, _with_name(self, ctx, args))
+
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         return _usage(super().collect_usage_pieces(ctx))
 
@@ -139,6 +144,22 @@ class Group(TyperGroup):
 def own_parameters(parameters: Iterable[Any]) -> list[Any]:
     """Return the parameters of a command except the global flags."""
     return [parameter for parameter in parameters if parameter.name not in _GLOBAL]
+
+
+def _with_name(command: Any, ctx: Any, words: list[str]) -> list[str]:
+    """Mark a slice's name as left out if there is none before the `--` of a remote command.
+
+    Without the mark, the first word of the remote command would become the name.
+    """
+    name = next((param for param in command.params if param.name == "name"), None)
+    takes_command = any(param.name == "command" for param in command.params)
+    if "--" not in words or not takes_command or name is None or name.default != LEFT_OUT:
+        return words
+    at = words.index("--")
+    given, _, _ = command.make_parser(ctx).parse_args(words[:at])
+    if isinstance(given.get("name"), str):
+        return words
+    return [*words[:at], LEFT_OUT, *words[at:]]
 
 
 def _usage(pieces: list[str]) -> list[str]:

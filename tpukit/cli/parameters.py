@@ -10,6 +10,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from tpukit.cli.pages import LEFT_OUT as LEFT_OUT
 from tpukit.errors import BadInput, Fix
 from tpukit.provision import recipe_names
 from tpukit.text import is_utf8, one_line, quote
@@ -21,8 +22,22 @@ Name = Annotated[str, Argument(metavar="NAME", help="Name of the slice.")]
 OptionalName = Annotated[
     str, Argument(metavar="[NAME]", help="Name of the slice; default: USER-ACCELERATOR_TYPE.")
 ]
+OnlyName = Annotated[
+    str,
+    Argument(
+        metavar="[NAME]", help="Name of the slice; default: your only one.", show_default=False
+    ),
+]
 Names = Annotated[
     str, Argument(metavar="NAME[,NAME…]", help="Name of the slice, of several, or a pattern.")
+]
+OnlyNames = Annotated[
+    str,
+    Argument(
+        metavar="[NAME[,NAME…]]",
+        help="Name of the slice, of several, or a pattern; default: your only slice.",
+        show_default=False,
+    ),
 ]
 RunId = Annotated[
     str, Argument(metavar="[RUN]", help="Run id; default: the run that started last.")

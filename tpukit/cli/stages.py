@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,12 +21,15 @@ from tpukit.paths import private_directory
 from tpukit.text import one_line, sanitize, shown_path
 
 if TYPE_CHECKING:
+    from tpukit.models import Slice
     from tpukit.provision.worker_jobs import ProvisionEvent
     from tpukit.ssh.worker import RemoteWorker
     from tpukit.up import Progress
 
 #: Seconds of silence before a heartbeat, if the output is no terminal.
 HEARTBEAT_SECONDS = 30.0
+#: The least usual seconds of a stage that are worth showing.
+_LONG = 5.0
 #: Seconds between repaints on a terminal, and between checks for silence elsewhere.
 _PICTURE, _LOOK = 0.125, 1.0
 #: The most bytes of a log file, and the number of log files to keep.
@@ -58,6 +61,8 @@ class _Stage:
 class Stages:
     """The stages of one command; several can run at once. Leaving the context folds them all.
 
+    `expected` has the usual seconds of stages, which running stages show if they are long.
+
     Any thread may call any method.
     """
 
@@ -68,12 +73,16 @@ class Stages:
         form: Callable[[float, str, str], str] = named,
         log: Path | None = None,
         hint: str = "",
+        expected: Mapping[str, float] | None = None,
     ) -> None:
         self._console = console
         self._clock = clock
         self._form = form
         self._log = LogFile(log) if log else None
         self._hint = hint
+        self._expected = expected or {}
+        #: Returns the cost of the slice so far in words, or "" if it is unknown.
+        self.cost: Callable[[], str] = lambda: ""
         self._running: dict[str, _Stage] = {}
         self._began = self._spoke = clock.monotonic()
         self._lock = threading.RLock()
@@ -130,9 +139,15 @@ class Stages:
             now = self._clock.monotonic()
             if now - self._spoke < HEARTBEAT_SECONDS:
                 return
+            cost = self.cost()
             for name, stage in self._running.items():
                 line = f"{stage.line}, for {_minutes(now - stage.started)} so far"
-                self._print(now, name, line)
+                self._print(now, name, ", ".join(filter(None, (line, self._usual(name), cost))))
+
+    def _usual(self, stage: str) -> str:
+        """Return the usual time of a stage in words, or "" if it is short or unknown."""
+        seconds = self._expected.get(stage, 0.0)
+        return f"usually {_minutes(seconds)}" if seconds >= _LONG else ""
 
     def _put(self, stage: str, line: str, details: Sequence[str] = ()) -> float:
         now = self._clock.monotonic()
@@ -184,14 +199,17 @@ class Stages:
         mark = _SPINNER[int(now * 8) % len(_SPINNER)]
         lines: list[PaintedLine] = []
         for name, stage in list(self._running.items()):
-            lines.append((self._row(mark, name, stage, now, columns), "bold"))
+            usual = self._usual(name)
+            lines.append((self._row(mark, name, stage, now, columns, usual), "bold"))
             lines += [(f"  {'':{_NAME_COLUMNS}} {detail}", "dim") for detail in stage.details]
-        below = [f"log {shown_path(self._log.path)}"] if self._log else []
-        below += [self._hint] if self._hint else []
+        log = f"log {shown_path(self._log.path)}" if self._log else ""
+        below = filter(None, (self.cost(), log, self._hint))
         return [*lines, *((line, "dim") for line in below)]
 
-    def _row(self, mark: str, name: str, stage: _Stage, now: float, columns: int) -> str:
-        time = _minutes(now - stage.started)
+    def _row(
+        self, mark: str, name: str, stage: _Stage, now: float, columns: int, usual: str = ""
+    ) -> str:
+        time = ", ".join(filter(None, (_minutes(now - stage.started), usual)))
         room = min(columns, _COLUMNS) - len(time) - 1
         text = f"{mark} {name:<{_NAME_COLUMNS}} {stage.line}"
         return f"{text if len(text) <= room else text[: room - 1] + '…':<{room}} {time}"
@@ -226,11 +244,18 @@ class LogFile:
         return os.open(self.path, flags, 0o600)
 
 
-def job_progress(stages: Stages) -> Progress:
-    """Return the callbacks that show the main job."""
+def job_progress(stages: Stages, cost_of: Callable[[Slice], Callable[[], str]]) -> Progress:
+    """Return the callbacks that show the main job.
+
+    `cost_of` returns a function that returns the slice's cost so far in words.
+    """
     from tpukit.up import Progress
 
-    return Progress(stages.say, stages.progress, stages.done, ProvisionProgress(stages))
+    def show_cost(slice_: Slice) -> None:
+        stages.cost = cost_of(slice_)
+
+    shown = ProvisionProgress(stages)
+    return Progress(stages.say, stages.progress, stages.done, shown, show_cost)
 
 
 class ProvisionProgress:

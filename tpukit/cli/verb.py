@@ -14,7 +14,7 @@ import typer
 
 from tpukit.cli import signals
 from tpukit.cli.global_flags import GlobalFlags
-from tpukit.cli.pages import Command, Group
+from tpukit.cli.pages import LEFT_OUT, Command, Group
 from tpukit.cli.toolkit.sightings import Sightings
 from tpukit.console import View
 from tpukit.errors import Interrupted, TerminationSignal
@@ -50,6 +50,8 @@ def verb(function: Callable[..., View]) -> Callable[..., None]:
         context.obj.toolkit = toolkit = Toolkit(context.obj.flags)
         with _past_typer(toolkit.seen):
             with toolkit.closing:
+                if values.get("name") == LEFT_OUT:
+                    values["name"] = only_name(toolkit)
                 result = function(toolkit, **values)
                 if result.status == Interrupted.exit_code:
                     signals.ignore_interrupts()
@@ -58,6 +60,13 @@ def verb(function: Callable[..., View]) -> Callable[..., None]:
 
     context, after, _ = parameters(command)
     return flat(command, [context, *parameters(function)[1:], after], function)
+
+
+def only_name(toolkit: Toolkit) -> str:
+    """Return the name of the user's only slice, and say which one it is."""
+    slice_ = toolkit.slices.only()
+    toolkit.console.say(f"slice {slice_.name} in {slice_.zone}, your only one")
+    return slice_.name
 
 
 class ReaderGone(Exception):

@@ -10,6 +10,8 @@ from tpukit.errors import Fix
 from tpukit.google.failures import Row, api_errors, filled, read_table
 from tpukit.text import one_line, sanitize
 
+#: The page with an entry for each row.
+PAGE = "docs/reference/errors.md"
 #: The order of explanations of one text.
 ROLES = ("cause", "symptom", "wrapper", "benign")
 #: The frame that Terraform draws around its errors, and the prefix of each worker's lines.
@@ -37,6 +39,7 @@ class Explanation:
     cause: str
     fix: Fix
     source: str
+    page: str = ""  #: the page of the documentation that has more, and the place on it
 
     @property
     def phrase(self) -> str:
@@ -117,4 +120,5 @@ def _explanation(row: Row, match: re.Match[str], version: str = _UNKNOWN) -> Exp
         row["cause"],
         Fix(command, row["remedy"].replace("{version}", version)),
         row["source"],
+        f"{PAGE}#{row['id']}",
     )

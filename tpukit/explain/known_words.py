@@ -14,6 +14,7 @@ from tpukit.slices.queue_requests import states
 #: Ways to write an exit code alone.
 _STATUS = re.compile(r"(?:(?:exit|return)(?:ed)? )?(?:with )?(?:code |status )?(\d{1,3})")
 _API, _CODES = "the comments of the Cloud TPU API", "tpukit help exit-codes"
+_PAGE = "docs/reference/exit-codes.md"
 
 
 def word_explanations(text: str) -> list[Explanation]:
@@ -24,7 +25,7 @@ def word_explanations(text: str) -> list[Explanation]:
     if number:
         code = str(int(number[1]))
         row = table["exit"].get(code)
-        return [_explanation(f"exit-{code}", "", row, _CODES)] if row else []
+        return [_explanation(f"exit-{code}", "", row, _CODES, _PAGE)] if row else []
     word = word.upper().replace(" ", "_")
     rows = {
         "a slice: ": table["state"].get(word),
@@ -34,6 +35,8 @@ def word_explanations(text: str) -> list[Explanation]:
     return [_explanation(word, of, row, _API) for of, row in rows.items() if row]
 
 
-def _explanation(word: str, of: str, row: Mapping[str, str], source: str) -> Explanation:
+def _explanation(
+    word: str, of: str, row: Mapping[str, str], source: str, page: str = ""
+) -> Explanation:
     cause, fix = f"{of}{row['means']}", Fix(note=row["action"])
-    return Explanation(word, "cause", "none", cause, fix, row.get("source", source))
+    return Explanation(word, "cause", "none", cause, fix, row.get("source", source), page)

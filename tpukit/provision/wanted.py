@@ -1,7 +1,7 @@
-"""The recipes and system steps that a command line names, directly or by a profile.
+"""The recipes and system steps that a command line names, directly or by a setup.
 
-A profile is a TOML file: `profiles/NAME.toml` in the folder of the user's settings, or
-`tpukit-profiles/NAME.toml` in a project. Its key `apply` lists the words that it stands for.
+A setup is a TOML file: `setups/NAME.toml` in the folder of the user's settings, or
+`tpukit-setups/NAME.toml` in a project. Its key `apply` lists the words that it stands for.
 """
 
 from __future__ import annotations
@@ -42,67 +42,67 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Profiles(OwnFiles):
-    """The profiles in the user's and a project's folder."""
+class Setups(OwnFiles):
+    """The setups in the user's and a project's folder."""
 
-    recipes: OwnRecipes | None = None  #: recipes that a profile may name besides tpukit's
+    recipes: OwnRecipes | None = None  #: recipes that a setup may name besides tpukit's
 
-    _says = "a profile changes workers, also as root"
+    _says = "a setup changes workers, also as root"
 
     def words(self, name: str) -> tuple[str, ...] | None:
-        """Return the words that a profile stands for, or None if there is no such profile.
+        """Return the words that a setup stands for, or None if there is no such setup.
 
         Raises:
-            BadInput: the file is not a valid profile.
+            BadInput: the file is not a valid setup.
             SecurityRefusal: the file is in a project and not trusted.
         """
         file = self._text(name)
-        return parse_profile(*file) if file else None
+        return parse_setup(*file) if file else None
 
 
-def parse(words: Sequence[str], profiles: Profiles) -> Wanted:
+def parse(words: Sequence[str], setups: Setups) -> Wanted:
     """Return the steps and recipes that words name, in order and without repetition.
 
-    Raises `BadInput` for a word that names nothing, for a profile that contains itself, and for a
+    Raises `BadInput` for a word that names nothing, for a setup that contains itself, and for a
     recipe in two versions.
     """
     steps: dict[str, WantedStep] = {}
     recipes: dict[str, Recipe] = {}
-    for word in _expanded(words, profiles):
+    for word in _expanded(words, setups):
         if system_steps.is_step(word):
             step = system_steps.parse(word)
             steps[step.word] = step
         else:
-            recipes[word] = _recipe(word, profiles)
+            recipes[word] = _recipe(word, setups)
     _check_one_version(recipes)
     return Wanted(tuple(steps.values()), tuple(recipes.values()))
 
 
 def known(
-    words: Sequence[str], profiles: Profiles, brought: Callable[[], Collection[str]]
+    words: Sequence[str], setups: Setups, brought: Callable[[], Collection[str]]
 ) -> tuple[str, ...]:
-    """Return the names of steps and recipes on workers, with profiles replaced by their words.
+    """Return the names of steps and recipes on workers, with setups replaced by their words.
 
     A recipe may have been deleted on this machine: `brought` returns the environments on the
     workers, and is called only for a word that is unknown here. Raises `BadInput` for a word that
     is unknown on both sides.
     """
     names: dict[str, None] = {}
-    for word in _expanded(words, profiles):
+    for word in _expanded(words, setups):
         name = word.partition("==")[0]
         if system_steps.is_step(word):
             name = system_steps.parse(word).word
-        elif name not in _recipe_names(profiles):
-            _check_brought(word, name, profiles, brought)
+        elif name not in _recipe_names(setups):
+            _check_brought(word, name, setups, brought)
         names[name] = None
     return tuple(names)
 
 
 def _check_brought(
-    word: str, name: str, profiles: Profiles, brought: Callable[[], Collection[str]]
+    word: str, name: str, setups: Setups, brought: Callable[[], Collection[str]]
 ) -> None:
     """Raise `BadInput` unless workers have an environment of this name."""
-    error = _names_nothing(word, profiles)
+    error = _names_nothing(word, setups)
     try:
         if name in brought():
             return
@@ -133,25 +133,21 @@ def _check_one_version(recipes: Mapping[str, Recipe]) -> None:
             )
 
 
-def _expanded(
-    words: Sequence[str], profiles: Profiles, within: tuple[str, ...] = ()
-) -> Iterator[str]:
-    """Yield the words, with profiles replaced by their words and lists of packages split."""
+def _expanded(words: Sequence[str], setups: Setups, within: tuple[str, ...] = ()) -> Iterator[str]:
+    """Yield the words, with setups replaced by their words and lists of packages split."""
     for word in words:
         if word in within:
             circle = " -> ".join([*within, word])
-            raise BadInput(
-                f"profiles contain each other: {circle}", fix=Fix(note="break the circle")
-            )
-        inner = profiles.words(word)
+            raise BadInput(f"setups contain each other: {circle}", fix=Fix(note="break the circle"))
+        inner = setups.words(word)
         if inner is None:
             yield from split(word)
         else:
-            yield from _expanded(inner, profiles, (*within, word))
+            yield from _expanded(inner, setups, (*within, word))
 
 
-def parse_profile(path: Path, text: str) -> tuple[str, ...]:
-    """Return the words that a profile stands for; raise `BadInput` if it is not a valid profile."""
+def parse_setup(path: Path, text: str) -> tuple[str, ...]:
+    """Return the words that a setup stands for; raise `BadInput` if it is not a valid setup."""
     shown = shown_path(path)
     example = Fix(note=f'{shown} has a line such as: apply = ["{recipe_names()[0]}", "apt:htop"]')
     if path.stem in (*recipe_names(), *system_steps.step_names()):
@@ -161,32 +157,32 @@ def parse_profile(path: Path, text: str) -> tuple[str, ...]:
     table = toml_table(shown, text, example)
     unknown = sorted(table.keys() - _KEYS)
     if unknown:
-        raise BadInput(f"{shown}: a profile has no key {one_line(unknown[0])}", fix=example)
+        raise BadInput(f"{shown}: a setup has no key {one_line(unknown[0])}", fix=example)
     words = table.get("apply")
     if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
         raise BadInput(f"{shown}: apply is not a list of strings", fix=example)
     return tuple(words)
 
 
-def _recipe(word: str, profiles: Profiles) -> Recipe:
-    if word.partition("==")[0] in _recipe_names(profiles):
-        return Recipe.named(word, profiles.recipes)
-    raise _names_nothing(word, profiles)
+def _recipe(word: str, setups: Setups) -> Recipe:
+    if word.partition("==")[0] in _recipe_names(setups):
+        return Recipe.named(word, setups.recipes)
+    raise _names_nothing(word, setups)
 
 
-def _recipe_names(profiles: Profiles) -> tuple[str, ...]:
-    return (*recipe_names(), *(profiles.recipes.names() if profiles.recipes else ()))
+def _recipe_names(setups: Setups) -> tuple[str, ...]:
+    return (*recipe_names(), *(setups.recipes.names() if setups.recipes else ()))
 
 
-def _names_nothing(word: str, profiles: Profiles) -> BadInput:
+def _names_nothing(word: str, setups: Setups) -> BadInput:
     """Return the error for a word that names nothing, with a similar name if there is one."""
-    recipes, steps, own = _recipe_names(profiles), system_steps.step_names(), profiles.names()
+    recipes, steps, own = _recipe_names(setups), system_steps.step_names(), setups.names()
     known = [*recipes, *steps, *own]
     near = difflib.get_close_matches(word[:40].lower(), known, n=1, cutoff=0.4)
     every = f"recipes: {', '.join(recipes)}; steps: {', '.join(steps)}"
-    every += f"; profiles: {one_line(', '.join(own))}" if own else ""
+    every += f"; setups: {one_line(', '.join(own))}" if own else ""
     shown = one_line(word[:40])
     return BadInput(
-        f'"{shown}" is not a recipe, a step or a profile',
+        f'"{shown}" is not a recipe, a step or a setup',
         fix=Fix(note=f"did you mean {near[0]}?" if near else every),
     )

@@ -1,8 +1,10 @@
 """Settings, each with its value and origin.
 
-The order is flag > `TPUKIT_*` > the emulator > `CLOUDSDK_*` and Google's variables > project file >
-user file > gcloud's active configuration > default. In a local run, endpoints and credentials come
-only from the emulator, so that it cannot reach the real cloud.
+The order is flag > `TPUKIT_*` > the emulator > the profile > `CLOUDSDK_*` and Google's variables >
+project file > user file > gcloud's active configuration > default. With a profile, the user file
+and gcloud's configuration are not read, so that a profile never gets the project of another one.
+In a local run, endpoints and credentials come only from the emulator, so that it cannot reach the
+real cloud.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from tpukit.paths import Paths
 from tpukit.settings.config_files import parse_toml, project_file, read_gcloud, read_text
 from tpukit.settings.table import BY_NAME, DEFINITIONS, Definition, check_path, is_loopback
 from tpukit.settings.trust import TrustedFiles
+from tpukit.settings.user_file import own_file, read_own_file
 from tpukit.text import one_line, shown_path
 
 NOT_SET = "not set"
@@ -55,17 +58,19 @@ class Settings:
         environ: Mapping[str, str],
         directory: Path,
         overlay: Mapping[str, str] | None = None,
+        profile: str = "",
     ) -> Settings:
         """Read the settings from all their places.
 
         `overlay` has the emulator's CLOUDSDK_* variables in a local run.
 
         Raises:
-            BadInput: a value is invalid or a file is unreadable; the error names the origin.
+            BadInput: a value is invalid, a file is unreadable, or there is no such profile; the
+                error names the origin.
             SecurityRefusal: an endpoint would get credentials unencrypted, or a project file sets a
                 guarded setting.
         """
-        places = tuple(_places(flags, environ, directory, overlay))
+        places = tuple(_places(flags, environ, directory, overlay, profile))
         local = overlay is not None
         settings = cls(_resolve_all(places, local))
         _refuse_mixed_endpoints(settings, local)
@@ -123,6 +128,7 @@ def _places(
     environ: Mapping[str, str],
     directory: Path,
     overlay: Mapping[str, str] | None,
+    profile: str,
 ) -> Iterator[_Place]:
     """Yield the places of settings, the highest precedence first."""
     google = attrgetter("google_variables")
@@ -137,20 +143,23 @@ def _places(
     if overlay is not None:
         emulated = _settings(overlay, google, lambda key: "emulator")
         yield _Place(emulated, directory, emulator=True)
-    yield _Place(_settings(environ, google), directory)
     paths = Paths.from_environment(environ)
+    own = _Place(_from(own_file(paths, profile), read_own_file(paths, profile)), paths.config)
+    if profile:
+        yield own
+    yield _Place(_settings(environ, google), directory)
     if project := project_file(directory, home):
         text = read_text(project) or ""
         trusted = TrustedFiles(paths.trusted).holds(project, text)
         yield _Place(
             in_project_file(project, text), project.parent, untrusted=None if trusted else project
         )
-    own = parse_toml(paths.config_file, read_text(paths.config_file) or "")
-    yield _Place(_from(paths.config_file, own), paths.config)
-    configuration, properties = read_gcloud(environ, home)
-    origin = f"gcloud configuration '{configuration}'"
-    gcloud = _settings(properties, lambda definition: (definition.gcloud,), lambda key: origin)
-    yield _Place(gcloud, home or directory)
+    if not profile:
+        yield own
+        configuration, properties = read_gcloud(environ, home)
+        origin = f"gcloud configuration '{configuration}'"
+        gcloud = _settings(properties, lambda definition: (definition.gcloud,), lambda key: origin)
+        yield _Place(gcloud, home or directory)
     yield _Place(_defaults(environ), directory)
 
 

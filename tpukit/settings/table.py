@@ -74,6 +74,11 @@ check_project = _matching(
     "do not count",
     fix=Fix.command("gcloud", "projects", "list"),
 )
+check_profile = _matching(
+    "the name of a profile",
+    r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}",
+    fix=Fix(note="a name has at most 40 letters, digits, _ and -"),
+)
 check_user = _matching(
     "a user name",
     r"[a-z_][a-z0-9_-]{0,31}",

@@ -1,16 +1,55 @@
-"""Changes of the user's own settings in config.toml, which keep all its other lines."""
+"""The user's own settings: config.toml, or the file of a profile beside it.
+
+A change keeps all other lines of the file.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from tpukit.errors import BadInput, Fix
-from tpukit.paths import private_directory, replace_file
+from tpukit.paths import Paths, private_directory, replace_file
 from tpukit.settings.config_files import parse_toml, read_text
-from tpukit.settings.table import BY_NAME
+from tpukit.settings.table import BY_NAME, check_profile
 from tpukit.text import one_line, shown_path
+
+
+def own_file(paths: Paths, profile: str) -> Path:
+    """Return the path of config.toml, or of a profile's file; either may not exist.
+
+    Raises `BadInput` for an impossible name.
+    """
+    return paths.profile_file(check_profile(profile)) if profile else paths.config_file
+
+
+def read_own_file(paths: Paths, profile: str) -> Mapping[str, str]:
+    """Return the values in the user's own file; raise `BadInput` if there is no such profile."""
+    path = own_file(paths, profile)
+    text = read_text(path)
+    if profile and text is None:
+        raise BadInput(
+            f"there is no profile {profile}",
+            reason=shown_path(path),
+            fix=Fix.command("tpukit", "config", "list", note="lists your profiles"),
+            otherwise=Fix.command("tpukit", "init", "--profile", profile, note="makes it"),
+        )
+    return parse_toml(path, text or "")
+
+
+def profiles(paths: Paths) -> list[str]:
+    """Return the names of the user's profiles, sorted."""
+    files = paths.config.glob(paths.profile_file("*").name)
+    return sorted(file.stem.removeprefix("config-") for file in files)
+
+
+def make(path: Path) -> None:
+    """Make an empty file, unless it exists."""
+    if not path.exists():
+        private_directory(path.parent)
+        replace_file(path, "")
 
 
 def known(name: str) -> str:

@@ -80,12 +80,20 @@ class Toolkit:
     def paths(self) -> Paths:
         return Paths.from_environment(self.environ)
 
+    @property
+    def own_file(self) -> Path:
+        """The file with the user's own settings, which the chosen profile decides."""
+        from tpukit.settings.user_file import own_file
+
+        return own_file(self.paths, self.flags.chosen_profile(self.environ))
+
     @cached_property
     def settings(self) -> Settings:
         from tpukit.settings.resolution import Settings
 
         flags = {"project": self.flags.project or None, "zone": self.flags.zone or None}
-        return Settings.load(flags, self.environ, working_folder(), self._overlay)
+        folder, profile = working_folder(), self.flags.chosen_profile(self.environ)
+        return Settings.load(flags, self.environ, folder, self._overlay, profile)
 
     @property
     def _overlay(self) -> Mapping[str, str] | None:

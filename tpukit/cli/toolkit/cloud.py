@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         ProjectProvider,
         SliceProvider,
     )
+    from tpukit.models import Slice
     from tpukit.slices.journal import Journal
 
 
@@ -81,6 +82,22 @@ class Cloud:
         from tpukit.slices.lifetime import rates_of
 
         return rates_of(self.settings.get("rates"))
+
+    def cost_so_far(self, slice_: Slice) -> Callable[[], str]:
+        """Return a function that returns a slice's cost in words, or "" without your rate.
+
+        It makes no call, and rates in an untrusted file do not count.
+        """
+        from tpukit.slices.lifetime import lifetime, rates_of
+
+        rates = rates_of(self.settings.values["rates"].value)
+        ahead = self.provider.now() - self.clock.monotonic()
+
+        def cost() -> str:
+            spent = lifetime(slice_, ahead + self.clock.monotonic(), rates).cost
+            return "" if spent is None else f"cost so far {spent:.2f}"
+
+        return cost
 
     @property
     def costs(self) -> str:

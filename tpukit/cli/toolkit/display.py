@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,10 +29,13 @@ class Display:
         """Shows the slices that this command waits for, one stage each."""
         return self.closing.enter_context(Stages(self.console, self.clock))
 
-    def job_stages(self, name: str, hint: str = "") -> Stages:
+    def job_stages(
+        self, name: str, hint: str = "", expected: Mapping[str, float] | None = None
+    ) -> Stages:
         """Return the display for the main job on a slice; the log file has the slice's name."""
         log = self.logs / f"{name}.log"
-        return self.closing.enter_context(Stages(self.console, self.clock, timed, log, hint))
+        stages = Stages(self.console, self.clock, timed, log, hint, expected)
+        return self.closing.enter_context(stages)
 
     def say_state(self, name: str) -> Callable[[str], None]:
         """Return a function that shows each new state of a slice."""

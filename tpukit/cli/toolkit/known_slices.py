@@ -12,7 +12,7 @@ from tpukit.cli.toolkit.cloud import Cloud
 from tpukit.cli.toolkit.display import Display
 from tpukit.cli.toolkit.sightings import Sightings
 from tpukit.clock import Deadline
-from tpukit.errors import Fix, NotFound, TpukitError
+from tpukit.errors import BadInput, Fix, NotFound, TpukitError
 
 if TYPE_CHECKING:
     from tpukit.access.cleanup import Cleanup
@@ -88,25 +88,52 @@ class KnownSlices:
         Raises `TpukitError` if a zone did not answer, so some matching slices may be unknown.
         """
         from tpukit.cli.views import slice_views
-        from tpukit.slices import find, naming
+        from tpukit.slices import find
 
-        provider = self.cloud.provider.within(deadline) if deadline else self.cloud.provider
-        listed = provider.list(self.zone_flag or "-")
-        if listed.unreachable:
-            silent = ", ".join(listed.unreachable)
-            fix = Fix(note="name the slices, or add --zone")
-            what = "some matching slices may be unknown"
-            raise TpukitError(what, why=f"no answer from {silent}", fix=fix)
-        for line in slice_views.unread(listed.slices):
+        listed = self._listed("some matching slices may be unknown", deadline)
+        for line in slice_views.unread(listed):
             self.warn(line)
-        owner = self.cloud.owner
-        slices = [
-            slice_ for slice_ in listed.slices if foreign or naming.is_owner(owner, slice_.labels)
-        ]
+        slices = listed if foreign else self._own(listed)
         selected = find.chosen(find.matching(slices, patterns), (), (), "name")
         for slice_ in selected:
             self.about(slice_.name, slice_.zone, slice_.state)
         return selected
+
+    def only(self) -> Slice:
+        """Return the user's only slice in all zones, or in --zone.
+
+        Raises:
+            NotFound: the user has none.
+            BadInput: the user has several, or may have: a slice has unreadable fields.
+            TpukitError: a zone did not answer, so there may be another one.
+        """
+        listed = self._listed("you may have several slices")
+        own, unread = self._own(listed), [slice_ for slice_ in listed if slice_.unreadable]
+        if len(own) == 1 and not unread:
+            return own[0]
+        names = ", ".join(sorted({slice_.name for slice_ in (*own, *unread)}))
+        fix = Fix.command("tpukit", "list", note="shows the slices; give a NAME")
+        if not names:
+            raise NotFound("you have no slice, and no NAME was given", fix=fix)
+        raise BadInput("no NAME was given, and it could be several slices", reason=names, fix=fix)
+
+    def _listed(self, unsure: str, deadline: Deadline | None = None) -> Sequence[Slice]:
+        """Return the slices of all zones, or of --zone.
+
+        Raises `TpukitError`, with `unsure` as its text, if a zone did not answer.
+        """
+        provider = self.cloud.provider.within(deadline) if deadline else self.cloud.provider
+        listed = provider.list(self.zone_flag or "-")
+        if listed.unreachable:
+            why = f"no answer from {', '.join(listed.unreachable)}"
+            raise TpukitError(unsure, why=why, fix=Fix(note="name the slices, or add --zone"))
+        return listed.slices
+
+    def _own(self, slices: Sequence[Slice]) -> Sequence[Slice]:
+        from tpukit.slices import naming
+
+        owner = self.cloud.owner
+        return [slice_ for slice_ in slices if naming.is_owner(owner, slice_.labels)]
 
     def about(self, name: str, zone: str = "", state: str = "") -> None:
         """Let Ctrl-C report whether a slice exists, and how to delete it.

@@ -1,4 +1,4 @@
-"""The recipes and profiles of the user, and of the project in whose folder the command runs."""
+"""The recipes and setups of the user, and of the project in whose folder the command runs."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from pathlib import Path
 
 from tpukit.paths import Paths
 from tpukit.provision.own_recipes import OwnRecipes
-from tpukit.provision.wanted import Profiles
+from tpukit.provision.wanted import Setups
 from tpukit.settings.config_files import project_root
 from tpukit.settings.trust import TrustedFiles
 
-#: The folders with a project's recipes and profiles, beside its tpukit.toml.
+#: The folders with a project's recipes and setups, beside its tpukit.toml.
 PROJECT_RECIPES = "tpukit-recipes"
-PROJECT_PROFILES = "tpukit-profiles"
+PROJECT_SETUPS = "tpukit-setups"
 
 
 @dataclass(eq=False)
 class ProjectFiles:
-    """Reads the recipes and profiles; those of the project only if the user trusts them."""
+    """Reads the recipes and setups; those of the project only if the user trusts them."""
 
     paths: Paths
     folder: Path
@@ -32,11 +32,11 @@ class ProjectFiles:
         return OwnRecipes(self.paths.recipes, self._root / PROJECT_RECIPES, trusted.holds)
 
     @cached_property
-    def profiles(self) -> Profiles:
-        """The profiles of the project, before those of the user."""
+    def setups(self) -> Setups:
+        """The setups of the project, before those of the user."""
         recipes = self.recipes
-        project = self._root / PROJECT_PROFILES
-        return Profiles(self.paths.profiles, project, recipes.trusts, recipes)
+        project = self._root / PROJECT_SETUPS
+        return Setups(self.paths.setups, project, recipes.trusts, recipes)
 
     @cached_property
     def _root(self) -> Path:

@@ -13,7 +13,7 @@ from tpukit.console import View
 
 def attach(
     toolkit: Toolkit,
-    name: flag.Names,
+    name: flag.OnlyNames = flag.LEFT_OUT,
     run: flag.RunId = "",
     flags: OutputFlags = EVERYTHING,
     route: flag.RouteFlags = flag.EXTERNAL,

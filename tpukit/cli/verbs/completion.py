@@ -6,6 +6,7 @@ recently seen slices, never from the cloud: completion must be fast.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from importlib.resources import files
 from typing import Annotated, Any
@@ -17,6 +18,8 @@ from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.verbs.help import TOPICS
 from tpukit.console import View
 from tpukit.errors import BadInput, Fix
+from tpukit.paths import Paths
+from tpukit.settings.user_file import profiles
 from tpukit.text import one_line
 
 SHELLS = ("bash", "zsh", "fish")
@@ -151,10 +154,12 @@ def _values(parameter: Any, names: Callable[[], Iterable[str]]) -> list[tuple[st
         return [(zone, "") for zone in sorted(zones)]
     if kind.startswith("NAME") and "=" not in kind:
         return [(name, "") for name in names()]
+    if kind == "PROFILE":
+        return [(name, "") for name in profiles(Paths.from_environment(os.environ))]
     own = {
         "RECIPE": recipe_names(),
-        "RECIPE|STEP|PROFILE": (*recipe_names(), *step_names()),
-        "STEP|RECIPE|PROFILE": (*recipe_names(), *step_names()),
+        "RECIPE|STEP|SETUP": (*recipe_names(), *step_names()),
+        "STEP|RECIPE|SETUP": (*recipe_names(), *step_names()),
         "STATE": ("ready", "stopped"),
         "SHELL": SHELLS,
         "TOPIC": (*TOPICS, *SUMMARIES),

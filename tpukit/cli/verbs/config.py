@@ -9,7 +9,7 @@ import typer
 from typer import Argument, Option
 
 from tpukit.cli.toolkit import Toolkit
-from tpukit.cli.toolkit.project_files import PROJECT_PROFILES, PROJECT_RECIPES
+from tpukit.cli.toolkit.project_files import PROJECT_RECIPES, PROJECT_SETUPS
 from tpukit.cli.verb import group
 from tpukit.console import Console, View
 from tpukit.errors import BadInput, Fix, TpukitError
@@ -31,7 +31,7 @@ Remove = Annotated[bool, Option("--remove", help="Stop trusting the file.")]
 def application() -> typer.Typer:
     return group(
         "Show and change settings, and trust project files.",
-        *(explain, get_value, set_value, unset_value, path_of_file, trust),
+        *(explain, list_files, get_value, set_value, unset_value, path_of_file, trust),
     )
 
 
@@ -56,6 +56,32 @@ def explain(toolkit: Toolkit) -> View:
     return View({"identity": identity, "settings": document}, ("SETTING", "VALUE", "ORIGIN"), rows)
 
 
+def list_files(toolkit: Toolkit) -> View:
+    """List the settings in your own config.toml, and in your profiles.
+
+    A profile is a named set of settings, in a file beside config.toml. --profile NAME reads it
+    instead of config.toml and gcloud's configuration.
+
+    Examples:
+      tpukit config list
+    """
+    paths = toolkit.paths
+    files = {
+        profile: user_file.read_own_file(paths, profile)
+        for profile in ("", *user_file.profiles(paths))
+    }
+    documents = [
+        {"profile": profile, "path": str(user_file.own_file(paths, profile)), "settings": values}
+        for profile, values in files.items()
+    ]
+    rows = [
+        (profile, name, value)
+        for profile, values in files.items()
+        for name, value in values.items() or ([("", "")] if profile else [])
+    ]
+    return View({"files": documents}, ("PROFILE", "SETTING", "VALUE"), rows)
+
+
 def get_value(toolkit: Toolkit, name: SettingName) -> View:
     """Print the value of a setting.
 
@@ -68,38 +94,40 @@ def get_value(toolkit: Toolkit, name: SettingName) -> View:
 
 
 def set_value(toolkit: Toolkit, name: SettingName, value: SettingValue) -> View:
-    """Set a value in your own config.toml.
+    """Set a value in your own config.toml, or in the profile of --profile.
 
-    Environment variables, a trusted project file and flags still come before it.
+    Flags and tpukit's environment variables come before both, and a trusted project file comes
+    before config.toml. A profile that does not exist is made.
 
     Examples:
       tpukit config set zone us-central2-b
+      tpukit config set project work-project --profile work
     """
-    path = toolkit.paths.config_file
+    path = toolkit.own_file
     user_file.set_value(path, name, value)
     toolkit.console.say(f"{name} is set in {shown_path(path)}")
     return View({"path": str(path), "setting": name, "value": value})
 
 
 def unset_value(toolkit: Toolkit, name: SettingName) -> View:
-    """Remove a value from your own config.toml.
+    """Remove a value from your own config.toml, or from the profile of --profile.
 
     Examples:
       tpukit config unset zone
     """
-    path = toolkit.paths.config_file
+    path = toolkit.own_file
     removed = user_file.unset_value(path, name)
     toolkit.console.say(f"{name} {'is' if removed else 'was'} not set in {shown_path(path)}")
     return View({"path": str(path), "setting": name, "removed": removed})
 
 
 def path_of_file(toolkit: Toolkit) -> View:
-    """Print the path of your own config.toml.
+    """Print the path of your own config.toml, or of the profile of --profile.
 
     Examples:
       tpukit config path
     """
-    path = str(toolkit.paths.config_file)
+    path = str(toolkit.own_file)
     return View({"path": path}, rows=[[path]])
 
 
@@ -119,8 +147,8 @@ def trust(toolkit: Toolkit, path: Place = "", remove: Remove = False) -> View:
     """Trust a project's tpukit.toml, so that all its settings count.
 
     An untrusted file sets only the zone. Trust ends when the file changes. A project file never
-    sets credentials or endpoints. The project's recipes (tpukit-recipes) and profiles
-    (tpukit-profiles) need trust too.
+    sets credentials or endpoints. The project's recipes (tpukit-recipes) and setups
+    (tpukit-setups) need trust too.
 
     Examples:
       tpukit config trust
@@ -136,8 +164,8 @@ def trust(toolkit: Toolkit, path: Place = "", remove: Remove = False) -> View:
         raise BadInput(f"there is no file {file}", fix=Fix(note="give the path of the tpukit.toml"))
     if file.parent.name == PROJECT_RECIPES:
         return _trust_recipe(toolkit.console, trusted, file, text)
-    if file.parent.name == PROJECT_PROFILES:
-        return _trust_profile(toolkit.console, trusted, file, text)
+    if file.parent.name == PROJECT_SETUPS:
+        return _trust_setup(toolkit.console, trusted, file, text)
     given = in_project_file(file, text)
     trusted.add(file, text)
     toolkit.console.say(f"{file} is trusted until it changes")
@@ -156,13 +184,13 @@ def _trust_recipe(console: Console, trusted: TrustedFiles, path: Path, text: str
     return View(document, ("RECIPE", "DESCRIPTION"), [[recipe.name, recipe.description]])
 
 
-def _trust_profile(console: Console, trusted: TrustedFiles, path: Path, text: str) -> View:
-    from tpukit.provision.wanted import parse_profile
+def _trust_setup(console: Console, trusted: TrustedFiles, path: Path, text: str) -> View:
+    from tpukit.provision.wanted import parse_setup
 
-    words = parse_profile(path, text)
+    words = parse_setup(path, text)
     trusted.add(path, text)
     console.say(f"{path} is trusted until it changes")
-    return View({"path": str(path), "profile": path.stem, "apply": list(words)}, rows=[words])
+    return View({"path": str(path), "setup": path.stem, "apply": list(words)}, rows=[words])
 
 
 def _project_file(path: str) -> Path:

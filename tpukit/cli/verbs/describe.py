@@ -8,7 +8,7 @@ from tpukit.cli.views import slice_views
 from tpukit.console import View
 
 
-def describe(toolkit: Toolkit, name: flag.Name) -> View:
+def describe(toolkit: Toolkit, name: flag.OnlyName = flag.LEFT_OUT) -> View:
     """Show one slice.
 
     Examples:

@@ -33,7 +33,8 @@ Deadline = Annotated[str, Option(metavar="DURATION", help="End the program after
 
 def diagnose(
     toolkit: Toolkit,
-    name: flag.Name,
+    name: flag.OnlyName = flag.LEFT_OUT,
+    *,
     environment: VariableFlags,
     route: flag.RouteFlags,
     command: flag.Command = None,

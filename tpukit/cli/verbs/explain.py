@@ -58,12 +58,13 @@ def _view(known: Sequence[Explanation]) -> View:
             _remedy(explanation.fix),
             Cell(explanation.role, "" if explanation.role == "cause" else explanation.role),
             Cell(explanation.retry, "" if explanation.retry == "none" else explanation.retry),
+            explanation.page,
             explanation.source,
         )
         for explanation in known
     ]
     document = {"explanations": [explanation.document() for explanation in known]}
-    return View(document, ("KNOWN AS", "CAUSE", "FIX", "ROLE", "RETRY", "SOURCE"), rows)
+    return View(document, ("KNOWN AS", "CAUSE", "FIX", "ROLE", "RETRY", "PAGE", "SOURCE"), rows)
 
 
 def _remedy(fix: Fix) -> str:

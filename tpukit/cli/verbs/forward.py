@@ -9,7 +9,7 @@ from typer import Argument
 
 from tpukit.cli import parameters as flag
 from tpukit.cli.toolkit import Toolkit
-from tpukit.cli.verb import ended_by_interrupt
+from tpukit.cli.verb import ended_by_interrupt, only_name
 from tpukit.console import View
 from tpukit.errors import BadInput, Fix
 
@@ -28,7 +28,7 @@ COLUMNS = ("LISTENS", "LEADS TO")
 
 def forward(
     toolkit: Toolkit,
-    name: flag.Name,
+    name: flag.OnlyName = flag.LEFT_OUT,
     ports: Ports = None,
     worker: flag.WorkerNumber = 0,
     timeout: flag.Timeout = "60s",
@@ -42,6 +42,7 @@ def forward(
     direction, run `tpukit ssh-config`, then `ssh -L` or `ssh -R`.
 
     Examples:
+      tpukit forward 6006
       tpukit forward demo 6006
       tpukit forward demo 6006 8888:8889 --worker 2
       tpukit forward demo 8080:10.128.0.7:80
@@ -49,6 +50,8 @@ def forward(
     from tpukit.ssh.forwarding import Forward, Tunnels
 
     toolkit = toolkit.by(route)
+    if name[:1].isdigit() or ":" in name:  # no slice has such a name
+        name, ports = only_name(toolkit), [name, *(ports or ())]
     wanted = [Forward.parse(port) for port in ports or ()]
     if not wanted:
         fix = Fix.command("tpukit", "forward", name, "6006", note="for example")

@@ -19,6 +19,7 @@ from tpukit.text import one_line
 TOPICS = ("flags", "environment", "exit-codes")
 _OWN_VARIABLES = {
     "TPUKIT_LOCAL": "1: use the emulator, as --local does",
+    "TPUKIT_PROFILE": "use the settings of a profile, as --profile does",
     "TPUKIT_HOME": "one directory for settings, state and cache",
     "TPUKIT_EMULATOR_OPERATION_METADATA": "common or tpu: as emulator start --operation-metadata",
 }

@@ -46,16 +46,20 @@ def init(toolkit: Toolkit, how: InitFlags = InitFlags()) -> View:
 
     On a terminal it asks for a project and a zone that are not set, and if it may enable APIs that
     the project lacks. Elsewhere give --project, --zone and --enable-apis; it names everything that
-    is missing at once, and ends with 2. It writes the settings to your own config.toml, makes no
-    other change, and ends with 1 if a check fails.
+    is missing at once, and ends with 2. It writes the settings to your own config.toml, or to the
+    profile of --profile, makes no other change, and ends with 1 if a check fails.
 
     Examples:
       tpukit init --project my-project --zone us-central2-b
       tpukit init --project my-project --accelerator-type v6e-8 --enable-apis
+      tpukit init --profile work --project work-project --zone us-east5-a
     """
     if toolkit.flags.is_local(toolkit.environ):
         fix = Fix.command("tpukit", "up", "v3-8")
         raise BadInput("the emulator needs no settings", fix=fix)
+    file = toolkit.own_file
+    if toolkit.flags.chosen_profile(toolkit.environ):
+        user_file.make(file)
     accelerator = spelled(how.accelerator_type)
     if accelerator:
         AcceleratorType.parse(accelerator)
@@ -63,7 +67,6 @@ def init(toolkit: Toolkit, how: InitFlags = InitFlags()) -> View:
     zones = _zones(toolkit, accelerator) if accelerator else ""
     toolkit = _answered(toolkit, "zone", zones)
     _check_complete(toolkit, how, zones)
-    file = toolkit.paths.config_file
     for name in _QUESTIONS:
         setting = toolkit.settings.values[name]
         if setting.origin.startswith("flag "):

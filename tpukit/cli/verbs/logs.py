@@ -60,7 +60,7 @@ LEFT = View({}, status=Interrupted.exit_code)
 
 def logs(
     toolkit: Toolkit,
-    name: flag.Names,
+    name: flag.OnlyNames = flag.LEFT_OUT,
     run: flag.RunId = "",
     flags: LogFlags = WHOLE,
     route: flag.RouteFlags = flag.EXTERNAL,

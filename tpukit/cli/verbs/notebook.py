@@ -29,7 +29,7 @@ Install = Annotated[bool, Option("--install", help="Install JupyterLab first.")]
 
 def notebook(
     toolkit: Toolkit,
-    name: flag.Name,
+    name: flag.OnlyName = flag.LEFT_OUT,
     worker: flag.WorkerNumber = 0,
     port: Port = 8888,
     recipe: Recipe = "",

@@ -32,7 +32,7 @@ from tpukit.text import counted
 Words = Annotated[
     list[str] | None,
     Argument(
-        metavar="[RECIPE|STEP|PROFILE…]",
+        metavar="[RECIPE|STEP|SETUP…]",
         help=f"What to apply; default: {flag.DEFAULT_RECIPE}.",
     ),
 ]
@@ -42,7 +42,7 @@ Upgrade = Annotated[
 ]
 Undone = Annotated[
     list[str] | None,
-    Argument(metavar="[STEP|RECIPE|PROFILE…]", help="What to undo; default: everything."),
+    Argument(metavar="[STEP|RECIPE|SETUP…]", help="What to undo; default: everything."),
 ]
 
 #: Seconds to ask the workers about a name that is unknown here and may be mistyped.
@@ -62,7 +62,7 @@ def application() -> typer.Typer:
 
 def plan(
     toolkit: Toolkit,
-    name: flag.Name,
+    name: flag.OnlyName = flag.LEFT_OUT,
     words: Words = None,
     flags: RequirementFlags = NO_REQUIREMENTS,
     timeout: flag.Timeout = "5m",
@@ -78,7 +78,7 @@ def plan(
     from tpukit.provision.wanted import parse
 
     toolkit = toolkit.by(route)
-    wanted = parse(words or [flag.DEFAULT_RECIPE], toolkit.project_files.profiles)
+    wanted = parse(words or [flag.DEFAULT_RECIPE], toolkit.project_files.setups)
     requirements = on_top(flags, wanted.recipes, toolkit.environ)
     deadline = toolkit.deadline(flag.seconds(timeout))
     if wanted.reaches_further:
@@ -91,7 +91,7 @@ def plan(
 
 def apply(
     toolkit: Toolkit,
-    name: flag.Name,
+    name: flag.OnlyName = flag.LEFT_OUT,
     words: Words = None,
     flags: RequirementFlags = NO_REQUIREMENTS,
     upgrade: Upgrade = False,
@@ -114,7 +114,7 @@ def apply(
     from tpukit.provision.wanted import parse
 
     toolkit = toolkit.by(route)
-    wanted = parse(words or [flag.DEFAULT_RECIPE], toolkit.project_files.profiles)
+    wanted = parse(words or [flag.DEFAULT_RECIPE], toolkit.project_files.setups)
     requirements = on_top(flags, wanted.recipes, toolkit.environ)
     if upgrade and any("==" in word for word in words or []):
         raise BadInput("--upgrade and NAME==VERSION exclude each other")
@@ -174,7 +174,7 @@ def undo(
         limit = toolkit.deadline(min(seconds, _ASKED_SECONDS))
         return environments_on(toolkit.reach.workers(name, "all", limit.remaining()), limit)
 
-    chosen = known(words or [], toolkit.project_files.profiles, brought)
+    chosen = known(words or [], toolkit.project_files.setups, brought)
     if not chosen:
         toolkit.questions.confirm(f"undo everything that tpukit has changed on {name}?")
     deadline = toolkit.deadline(seconds)
@@ -194,7 +194,7 @@ def undo(
 
 def status(
     toolkit: Toolkit,
-    name: flag.Name,
+    name: flag.OnlyName = flag.LEFT_OUT,
     timeout: flag.Timeout = "5m",
     route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:

@@ -102,7 +102,7 @@ class TreeToPush:
 
 def push(
     toolkit: Toolkit,
-    name: flag.Name,
+    name: flag.OnlyName = flag.LEFT_OUT,
     directory: Directory = ".",
     to: Target = "",
     worker: flag.Workers = "all",

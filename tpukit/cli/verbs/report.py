@@ -30,7 +30,7 @@ Measure = Annotated[
 
 def report(
     toolkit: Toolkit,
-    name: flag.Name,
+    name: flag.OnlyName = flag.LEFT_OUT,
     to: File = "",
     measure: Measure = False,
     recipe: flag.Recipe = flag.DEFAULT_RECIPE,
@@ -41,7 +41,7 @@ def report(
 
     The page needs no other file. It has the slice's fields, the findings of doctor, the applied
     recipes and steps with their versions, and all runs. up --report FILE writes a page with a
-    timeline and the smoke test.
+    timeline and the smoke test, and with --measure the figures.
 
     Examples:
       tpukit report demo
@@ -74,9 +74,10 @@ def write_up(
     """
     from tpukit.report.page import Span
 
+    tested = smoke_views.smoke(done.smoke)
     sections = [
         _slice(toolkit, done.slice),
-        _section("Smoke test", smoke_views.smoke(done.smoke)),
+        _section("Figures" if done.smoke.measurements else "Smoke test", tested),
         _section("Provisioning", provision_views.provision(done.provision)),
     ]
     _written(toolkit, path, done.slice.name, sections, [Span(*stage) for stage in stages])

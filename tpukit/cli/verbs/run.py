@@ -98,7 +98,8 @@ class VariableFlags:
 
 def run(
     toolkit: Toolkit,
-    name: flag.Names,
+    name: flag.OnlyNames = flag.LEFT_OUT,
+    *,
     how: RunFlags,
     tree: PushFlags,
     environment: VariableFlags,
@@ -116,7 +117,7 @@ def run(
     connecting.
 
     Examples:
-      tpukit run demo -- hostname
+      tpukit run -- hostname
       tpukit run demo --worker 0,2-3 -- python3 train.py --steps 100
       tpukit run demo -- python3 train.py --process {worker} --of {workers}
       tpukit run demo --push . --detach -- python train.py

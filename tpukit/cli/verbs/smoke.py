@@ -44,7 +44,7 @@ Minutes = Annotated[
 
 def smoke(
     toolkit: Toolkit,
-    name: flag.Name,
+    name: flag.OnlyName = flag.LEFT_OUT,
     recipe: flag.Recipe = flag.DEFAULT_RECIPE,
     level: Level = 1,
     minutes: Minutes = 0.0,

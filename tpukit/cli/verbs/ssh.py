@@ -36,7 +36,7 @@ _TMUX = "tmux new-session -A -s tpukit"
 
 def ssh(
     toolkit: Toolkit,
-    name: flag.Name,
+    name: flag.OnlyName = flag.LEFT_OUT,
     command: flag.Command = None,
     worker: flag.WorkerNumber = 0,
     terminal: Terminal = False,

@@ -28,7 +28,7 @@ Every = Annotated[str, Option(metavar="DURATION", help="Time between two samples
 
 def top(
     toolkit: Toolkit,
-    name: flag.Name,
+    name: flag.OnlyName = flag.LEFT_OUT,
     worker: flag.Workers = "all",
     once: Once = False,
     every: Every = "2s",

@@ -48,7 +48,8 @@ class TrainFlags(PushFlags):
 
 def train(
     toolkit: Toolkit,
-    name: flag.Name,
+    name: flag.OnlyName = flag.LEFT_OUT,
+    *,
     how: TrainFlags,
     environment: VariableFlags,
     on_top: RequirementFlags,

@@ -28,6 +28,7 @@ from tpukit.slices import lifetime
 if TYPE_CHECKING:
     from tpukit.access.context import Context
     from tpukit.slices.capacity import Search
+    from tpukit.slices.stage_times import StageTimes
     from tpukit.watch.saved_watches import WatchSpec
 
 Idle = Annotated[
@@ -36,6 +37,9 @@ Idle = Annotated[
 ]
 Page = Annotated[
     str, Option("--report", metavar="FILE", help="Write an HTML page about this run of up.")
+]
+Measure = Annotated[
+    bool, Option("--measure", help="Also measure the devices, as tpukit smoke --level 2 does.")
 ]
 Recreate = Annotated[
     bool, Option("--recreate", help="If the slice was preempted or terminated, delete it first.")
@@ -59,6 +63,7 @@ def up(
     recreate: Recreate = False,
     keep: Keep = False,
     page: Page = "",
+    measure: Measure = False,
     capacity: CapacityFlags = ONE_PLACE,
     options: RequestFlags = DEFAULTS,
     proxy: flag.ProxyFlags = flag.DIRECT,
@@ -82,6 +87,7 @@ def up(
     from tpukit.cli.verbs.watch import keep_slice
     from tpukit.provision.recipes import Recipe
     from tpukit.report.page import check_page
+    from tpukit.smoke.runner import QUICK, Load, check_level
 
     accelerator, name = wanted(accelerator_type, name)
     chosen = Recipe.named(recipe, toolkit.project_files.recipes)
@@ -101,15 +107,21 @@ def up(
     if dry_run:
         ranges = tuple(source_ranges or ())
         return planned_search(toolkit, [sought], ranges, firewall=firewall, before=remove_lost)
-    if keep and page:
-        raise BadInput("--keep and --report exclude each other", fix=Fix(note="leave one out"))
+    for name_, given in (("report", page), ("measure", measure)):
+        if keep and given:
+            raise BadInput(
+                f"--keep and --{name_} exclude each other", fix=Fix(note="leave one out")
+            )
+    load = Load(2) if measure else QUICK
+    check_level(chosen, load.level)
     path = check_page(page) if page else None
     toolkit.reach.unlock_key()
     remove_lost(toolkit)
     if keep:
         return keep_slice(toolkit, _kept(context, sought, recipe, flags, capacity, firewall))
     hint = f"Ctrl-C is safe: the slice {toolkit.cloud.costs}, and the same command goes on"
-    stages = toolkit.display.job_stages(sought.requests[0].name, hint)
+    times = _times(toolkit, accelerator.name, recipe)
+    stages = toolkit.display.job_stages(sought.requests[0].name, hint, times.expected())
     report = with_room(
         toolkit,
         {request.zone for request in sought.requests},
@@ -121,13 +133,26 @@ def up(
             firewall=firewall,
             requirements=requirements,
             deadline=deadline,
-            progress=job_progress(stages),
+            progress=job_progress(stages, toolkit.cloud.cost_so_far),
+            load=load,
         ),
         reap_own=capacity.reap_own,
+    )
+    untypical = (*report.idle_stages, *(["smoke"] if measure else []))
+    _times(toolkit, report.slice.accelerator_type, recipe).record(
+        {stage: end - start for stage, start, end in stages.ended if stage not in untypical}
     )
     if path:
         write_up(toolkit, path, report, stages.ended)
     return up_views.up(report, toolkit.cloud.provider.bills)
+
+
+def _times(toolkit: Toolkit, accelerator_type: str, recipe: str) -> StageTimes:
+    """Return the times of earlier jobs like this one."""
+    from tpukit.slices.stage_times import StageTimes
+
+    place = "cloud" if toolkit.cloud.provider.bills else "emulator"
+    return StageTimes(toolkit.paths.stage_times, f"{place} {accelerator_type} {recipe}")
 
 
 def _idling(options: RequestFlags, idle: str) -> RequestFlags:

@@ -130,6 +130,7 @@ def watch(
             return _attend(toolkit, file, watch_)
     words = ["--project", toolkit.settings.require("project"), "--zone", watch_.zone]
     words += ["--local"] if toolkit.flags.local else []
+    words += ["--profile", toolkit.flags.profile] if toolkit.flags.profile else []
     command = [sys.executable, "-P", "-m", "tpukit", *words, "watch", name, *route.words]
     pid = background.start(file, watch_, command, toolkit.clock, toolkit.console.say)
     toolkit.console.say(f"{name}: watched by process {pid}, which writes to {file.log}")

@@ -1,4 +1,4 @@
-"""A profile on one slice, with a folder that another one shares; then nothing is left of it."""
+"""A setup on one slice, with a folder that another one shares; then nothing is left of it."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def test_a_file_written_on_one_slice_is_read_on_the_other_and_undo_leaves_nothin
         tpukit.succeeds("--local", "firewall", "apply", name)
     on(tpukit, "demo", FRAMEWORK)
     before = listings(tpukit)
-    profiles = Path(tpukit.environment["TPUKIT_HOME"], "config", "profiles")
-    profiles.mkdir(parents=True)
-    (profiles / "mine.toml").write_text('apply = ["flax", "shell", "disk", "nfs=server:/data"]')
+    setups = Path(tpukit.environment["TPUKIT_HOME"], "config", "setups")
+    setups.mkdir(parents=True)
+    (setups / "mine.toml").write_text('apply = ["flax", "shell", "disk", "nfs=server:/data"]')
 
     refused = tpukit("--local", "provision", "demo", "disk", "nfs=ghost:/data")
     assert (refused.returncode, "nfs=SLICE:/FOLDER" in refused.stderr) == (3, True)
