@@ -36,7 +36,7 @@ from tpukit.emulator.workers.paper_host import PaperHost
 from tpukit.errors import TpukitError
 from tpukit.google.access_tokens import AccessTokens
 from tpukit.google.credentials import find_credentials
-from tpukit.google.session import Session
+from tpukit.google.retrying_session import Session
 from tpukit.google.tpu import CloudTpu
 from tpukit.models import SliceRequest
 from tpukit.slices import naming

@@ -141,7 +141,7 @@ def sshd_workers(
     from tpukit.clock import SystemClock
     from tpukit.google.access_tokens import AccessTokens
     from tpukit.google.credentials import find_credentials
-    from tpukit.google.session import Session
+    from tpukit.google.retrying_session import Session
     from tpukit.google.tpu import CloudTpu
     from tpukit.models import SliceRequest
 

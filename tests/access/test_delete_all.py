@@ -12,7 +12,7 @@ from support.slices import labelled
 
 from tpukit.access import cleanup, ssh_rule
 from tpukit.errors import Interrupted, NotAllowed, NotFound
-from tpukit.google.session import Session
+from tpukit.google.retrying_session import Session
 from tpukit.google.tpu import CloudTpu
 from tpukit.models import (
     DataDisk,

@@ -82,7 +82,7 @@ def test_without_the_need_of_an_api_none_of_its_clients_is_imported(cli: Cli) ->
     program = (
         "import sys; from tpukit.cli.main import status; code = status(sys.argv[1:]); "
         "print(code, [each for each in ('google.auth', 'requests', 'google.cloud.tpu_v2', "
-        "'tpukit.google.session') if each in sys.modules])"
+        "'tpukit.google.retrying_session') if each in sys.modules])"
     )
     done = subprocess.run(
         [sys.executable, "-c", program, "run", "demo", "--", "true"],

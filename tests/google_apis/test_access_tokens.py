@@ -36,7 +36,7 @@ from tpukit.google.credentials import (
     vm_credentials,
 )
 from tpukit.google.failures import RestFailure
-from tpukit.google.session import Session
+from tpukit.google.retrying_session import Session
 from tpukit.google.tpu import CloudTpu
 
 

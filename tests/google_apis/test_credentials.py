@@ -15,7 +15,7 @@ from support.local_cloud import TOKEN, Cloud, bare_environment
 from tpukit.errors import BadInput, NotAuthenticated
 from tpukit.google.access_tokens import AccessTokens
 from tpukit.google.credentials import find_credentials, on_compute_engine
-from tpukit.google.session import Session
+from tpukit.google.retrying_session import Session
 from tpukit.google.tpu import CloudTpu
 
 

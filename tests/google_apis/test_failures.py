@@ -25,7 +25,7 @@ from tpukit.google.failures import (
     to_error,
 )
 from tpukit.google.provider import Doubtful
-from tpukit.google.session import Session
+from tpukit.google.retrying_session import Session
 
 ROWS = tomllib.loads(files("tpukit").joinpath("data/api_errors.toml").read_text())["error"]
 EXAMPLES = [(row, text) for row in ROWS for text in row["examples"]]

@@ -10,7 +10,7 @@ from support.local_cloud import PROJECT, Cloud, FakeClock, Reply, json_reply, sc
 
 from tpukit.errors import BadInput, DeadlinePassed, NameTaken, NotAllowed, NotFound, TpukitError
 from tpukit.google.firewall_rules import ComputeFirewall
-from tpukit.google.session import Session
+from tpukit.google.retrying_session import Session
 from tpukit.models import FirewallRule
 
 RULE = FirewallRule("tpukit-demo", "default", ("192.0.2.7/32",), ("tag",), description="why")

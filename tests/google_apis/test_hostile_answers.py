@@ -15,7 +15,7 @@ from support.local_cloud import PROJECT, ZONE, Cloud, bare_environment
 from tpukit.errors import TpukitError
 from tpukit.google.firewall_rules import ComputeFirewall
 from tpukit.google.provider import Doubtful
-from tpukit.google.session import Session
+from tpukit.google.retrying_session import Session
 from tpukit.google.tpu import CloudTpu
 from tpukit.models import FirewallRule, Slice
 from tpukit.slices import change, naming

@@ -25,7 +25,7 @@ from tpukit.google.access_tokens import AccessTokens
 from tpukit.google.credentials import find_credentials
 from tpukit.google.firewall_rules import ComputeFirewall
 from tpukit.google.project import GoogleProject
-from tpukit.google.session import Session
+from tpukit.google.retrying_session import Session
 from tpukit.google.tpu import CloudTpu
 from tpukit.models import SliceRequest
 from tpukit.slices.journal import Journal

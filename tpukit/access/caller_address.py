@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from tpukit.errors import BadInput, Fix, TpukitError
 from tpukit.google.credentials import on_compute_engine
-from tpukit.google.session import bounded
+from tpukit.google.retrying_session import bounded
 from tpukit.text import one_line
 
 #: Services that answer with the caller's address, over https, because an answer over UDP could be

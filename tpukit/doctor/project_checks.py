@@ -26,7 +26,7 @@ from tpukit.google.provider import (
     ProjectProvider,
     SliceProvider,
 )
-from tpukit.google.session import CLOCK_DIFFERENCE
+from tpukit.google.retrying_session import CLOCK_DIFFERENCE
 from tpukit.models import LOST_STATES, Slice
 from tpukit.settings.config_files import read_gcloud
 from tpukit.settings.resolution import Settings

@@ -11,7 +11,7 @@ from tpukit.clock import Clock, Deadline
 from tpukit.doctor.findings import Finding, Outcome
 from tpukit.errors import Fix
 from tpukit.explain.known_words import word_explanations
-from tpukit.google.session import CLOCK_DIFFERENCE
+from tpukit.google.retrying_session import CLOCK_DIFFERENCE
 from tpukit.jobs.job_list import list_jobs
 from tpukit.models import Slice
 from tpukit.slices.lifetime import span

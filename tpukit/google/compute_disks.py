@@ -9,7 +9,7 @@ from tpukit.errors import NotFound
 from tpukit.google.failures import to_error, unreadable
 from tpukit.google.firewall_rules import project_url
 from tpukit.google.provider import DiskProvider
-from tpukit.google.session import Session
+from tpukit.google.retrying_session import Session
 
 
 class ComputeDisks(DiskProvider):

@@ -15,7 +15,7 @@ from tpukit.clock import Deadline, polls
 from tpukit.errors import DeadlinePassed, NotFound
 from tpukit.google.failures import from_operation, to_error, unreadable
 from tpukit.google.provider import FirewallProvider, Note, Wait
-from tpukit.google.session import Session
+from tpukit.google.retrying_session import Session
 from tpukit.models import ApiCall, FirewallRule
 from tpukit.text import one_line
 

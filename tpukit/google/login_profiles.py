@@ -10,7 +10,7 @@ from tpukit.clock import Deadline
 from tpukit.google.failures import to_error, unreadable
 from tpukit.google.firewall_rules import project_url
 from tpukit.google.provider import LoginProvider
-from tpukit.google.session import Session
+from tpukit.google.retrying_session import Session
 from tpukit.models import LoginProfile
 from tpukit.text import one_line
 

@@ -10,7 +10,7 @@ from tpukit.clock import Deadline, polls
 from tpukit.errors import DeadlinePassed
 from tpukit.google.failures import from_operation, to_error, unreadable
 from tpukit.google.provider import ProjectProvider
-from tpukit.google.session import Session
+from tpukit.google.retrying_session import Session
 from tpukit.text import one_line
 
 #: Seconds for Google to enable services; it usually takes less than a minute.

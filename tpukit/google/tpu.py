@@ -28,7 +28,7 @@ from tpukit.google.node_json import (
     read_slice,
 )
 from tpukit.google.provider import Note, SliceProvider
-from tpukit.google.session import Session
+from tpukit.google.retrying_session import Session
 from tpukit.models import (
     ApiCall,
     QueuedResource,

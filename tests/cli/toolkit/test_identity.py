@@ -26,7 +26,7 @@ from support.local_cloud import (
 from cli.conftest import Run
 from tpukit.cli.toolkit.identity import Identity
 from tpukit.clock import SystemClock
-from tpukit.google.session import Session
+from tpukit.google.retrying_session import Session
 from tpukit.paths import Paths
 from tpukit.settings.resolution import Settings
 from tpukit.slices import naming

@@ -18,7 +18,7 @@ from tpukit.settings.table import is_loopback
 if TYPE_CHECKING:
     from tpukit.google.access_tokens import AccessTokens
     from tpukit.google.credentials import Credentials
-    from tpukit.google.session import Session
+    from tpukit.google.retrying_session import Session
 
 
 @dataclass(eq=False)
@@ -69,7 +69,7 @@ class Identity:
 
     @cached_property
     def session(self) -> Session:
-        from tpukit.google.session import Session
+        from tpukit.google.retrying_session import Session
 
         return Session(
             self.tokens, self.clock, on_retry=self.say, on_difference=self.say_difference

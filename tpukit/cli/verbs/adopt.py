@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Mapping
 
 from tpukit.access import rule_opening, ssh_rule
-from tpukit.cli import ownership
+from tpukit.cli import confirmation
 from tpukit.cli import parameters as flag
 from tpukit.cli.dry_run import DryRun, rehearse
 from tpukit.cli.toolkit import Toolkit
@@ -26,7 +26,7 @@ def adopt(
     purpose: flag.Purpose = "",
     source_ranges: flag.SourceRanges = None,
     no_firewall: flag.NoFirewall = False,
-    force: ownership.Force = False,
+    force: confirmation.Force = False,
     timeout: flag.Timeout = "10m",
     dry_run: DryRun = False,
     route: flag.RouteFlags = flag.EXTERNAL,
@@ -76,7 +76,7 @@ def adopt(
     if dry_run:
         return rehearse(toolkit, act)
     flags = [word for pair in (("--ttl", ttl), ("--purpose", purpose)) if pair[1] for word in pair]
-    ownership.confirm(toolkit, "adopt", slices, force=force, always=True, flags=flags)
+    confirmation.confirm(toolkit, "adopt", slices, force=force, always=True, flags=flags)
     adopted = act(toolkit)
     for line in slice_views.unguarded(adopted):
         toolkit.console.warn(line)

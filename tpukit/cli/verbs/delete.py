@@ -11,7 +11,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from tpukit.access import cleanup
-from tpukit.cli import ownership
+from tpukit.cli import confirmation
 from tpukit.cli import parameters as flag
 from tpukit.cli.dry_run import DryRun, rehearse
 from tpukit.cli.toolkit import Toolkit
@@ -42,7 +42,7 @@ def delete(
     names: Names = None,
     label: Labels = "",
     missing_ok: MissingOk = False,
-    force: ownership.Force = False,
+    force: confirmation.Force = False,
     foreign: Foreign = False,
     timeout: flag.Timeout = "20m",
     dry_run: DryRun = False,
@@ -63,7 +63,7 @@ def delete(
     sought = partial(_sought, toolkit, names or [], label, foreign)
     slices, requests, missing = sought(toolkit.deadline(limit))
     _warn_of_others(toolkit, slices, toolkit.deadline(limit))
-    ownership.confirm(toolkit, "delete", slices, force=force, always=not dry_run)
+    confirmation.confirm(toolkit, "delete", slices, force=force, always=not dry_run)
     for request in requests:
         left = f"queued resource {request.name} ({request.zone}, {request.state})"
         if not dry_run:

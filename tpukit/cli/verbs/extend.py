@@ -6,7 +6,7 @@ from typing import Annotated
 
 from typer import Option
 
-from tpukit.cli import ownership
+from tpukit.cli import confirmation
 from tpukit.cli import parameters as flag
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.views import queue_views, slice_views
@@ -27,7 +27,7 @@ def extend(
     toolkit: Toolkit,
     name: flag.Name,
     ttl: Ttl,
-    force: ownership.Force = False,
+    force: confirmation.Force = False,
     timeout: flag.Timeout = "5m",
 ) -> View:
     """Change how long a slice may live.
@@ -50,7 +50,7 @@ def extend(
             raise
         request = _waiting(toolkit, name, error)
         return _extend_request(toolkit, request, ttl, seconds, deadline, force=force)
-    ownership.confirm(toolkit, "extend", slices, force=force, always=False, flags=("--ttl", ttl))
+    confirmation.confirm(toolkit, "extend", slices, force=force, always=False, flags=("--ttl", ttl))
     now = toolkit.cloud.provider.now()
     lifetime.check_run(slices, now + (seconds or 0.0))
     end = None if seconds is None else lifetime.moment(now + seconds)
@@ -93,7 +93,7 @@ def _extend_request(
     from tpukit.slices.queue_requests import extend_queued
 
     what = [request.node] if request.node else []
-    ownership.confirm(toolkit, "extend", what, force=force, always=False, flags=("--ttl", ttl))
+    confirmation.confirm(toolkit, "extend", what, force=force, always=False, flags=("--ttl", ttl))
     toolkit.questions.confirm(
         f"make queued resource {request.name} again? (The API cannot change it; it loses its place)"
     )

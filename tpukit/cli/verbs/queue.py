@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from tpukit.cli import ownership
+from tpukit.cli import confirmation
 from tpukit.cli import parameters as flag
 from tpukit.cli.dry_run import DryRun, rehearse
 from tpukit.cli.request import DEFAULTS, RequestFlags, say_wanted, slice_requests, wanted
@@ -151,7 +151,7 @@ def wait(toolkit: Toolkit, name: RequestName, timeout: flag.Timeout = "24h") -> 
 def delete(
     toolkit: Toolkit,
     names: RequestNames,
-    force: ownership.Force = False,
+    force: confirmation.Force = False,
     dry_run: DryRun = False,
     timeout: flag.Timeout = "30m",
 ) -> View:

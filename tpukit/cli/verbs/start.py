@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tpukit.cli import ownership
+from tpukit.cli import confirmation
 from tpukit.cli import parameters as flag
 from tpukit.cli.dry_run import DryRun, rehearse
 from tpukit.cli.toolkit import Toolkit
@@ -16,7 +16,7 @@ from tpukit.ssh.fan_out import Outcome, fan_out, values
 def start(
     toolkit: Toolkit,
     name: flag.Name,
-    force: ownership.Force = False,
+    force: confirmation.Force = False,
     timeout: flag.Timeout = "20m",
     dry_run: DryRun = False,
 ) -> View:
@@ -31,7 +31,7 @@ def start(
     """
     deadline = toolkit.deadline(flag.seconds(timeout))
     slices = toolkit.slices.find_named(name, deadline)
-    ownership.confirm(toolkit, "start", slices, force=force, always=False)
+    confirmation.confirm(toolkit, "start", slices, force=force, always=False)
 
     def act(by: Toolkit) -> list[Outcome[Slice, Slice]]:
         def one(slice_: Slice) -> Slice:

@@ -9,7 +9,6 @@ from typer import Option
 
 from tpukit.cli import parameters as flag
 from tpukit.cli.dry_run import DryRun
-from tpukit.cli.places import ONE_PLACE, CapacityFlags, planned_search, search
 from tpukit.cli.request import DEFAULTS, RequestFlags, wanted
 from tpukit.cli.requirement_flags import (
     NO_REQUIREMENTS,
@@ -17,6 +16,7 @@ from tpukit.cli.requirement_flags import (
     on_top,
     warn_of_experiments,
 )
+from tpukit.cli.search_places import ONE_PLACE, CapacityFlags, planned_search, search
 from tpukit.cli.stages import job_progress
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.verbs.reap import with_room

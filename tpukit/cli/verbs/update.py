@@ -9,7 +9,7 @@ from typing import Annotated
 from typer import Option
 
 from tpukit.accelerators import AcceleratorType, is_listed
-from tpukit.cli import ownership
+from tpukit.cli import confirmation
 from tpukit.cli import parameters as flag
 from tpukit.cli.dry_run import DryRun, rehearse
 from tpukit.cli.request import check_labels, data_disk
@@ -77,7 +77,7 @@ def update(
     toolkit: Toolkit,
     name: flag.Name,
     flags: EditFlags = NONE,
-    force: ownership.Force = False,
+    force: confirmation.Force = False,
     timeout: flag.Timeout = "5m",
     dry_run: DryRun = False,
 ) -> View:
@@ -94,7 +94,7 @@ def update(
     deadline = toolkit.deadline(flag.seconds(timeout))
     slice_ = toolkit.slices.find(name, deadline)
     edits = flags.edits(_workers(slice_))
-    ownership.confirm(toolkit, "update", [slice_], force=force, always=False, flags=flags.words)
+    confirmation.confirm(toolkit, "update", [slice_], force=force, always=False, flags=flags.words)
 
     def act(by: Toolkit) -> Updated:
         limit, say = by.deadline(deadline.remaining()), by.display.say_state(name)

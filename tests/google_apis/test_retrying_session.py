@@ -32,7 +32,7 @@ from tpukit.errors import (
 )
 from tpukit.google.firewall_rules import ComputeFirewall
 from tpukit.google.provider import Doubtful
-from tpukit.google.session import Session
+from tpukit.google.retrying_session import Session
 from tpukit.google.tpu import CloudTpu
 
 BUSY = json_reply(503, {"error": {"status": "UNAVAILABLE", "message": "busy"}})
