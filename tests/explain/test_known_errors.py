@@ -6,10 +6,11 @@ import json
 import re
 import textwrap
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from tpukit.explain.known_errors import ROLES, explanations, first_known, worker_errors
+from tpukit.explain.known_errors import PAGE, ROLES, explanations, first_known, worker_errors
 from tpukit.google.failures import api_errors
 
 ROWS = {row["id"]: row for _, row in (*api_errors(), *worker_errors())}
@@ -20,6 +21,12 @@ EXAMPLES = [
     for text in row["examples"]
 ]
 _RETRIES = {"same-zone", "wait", "other-zone", "after-fix", "never", "none"}
+
+
+def test_the_page_of_errors_has_every_entry() -> None:
+    page = (Path(__file__).parents[2] / PAGE).read_text(encoding="utf-8")
+    explained = [name for name, row in ROWS.items() if row.get("explain", True)]
+    assert sorted(re.findall(r"^### (.+)$", page, re.MULTILINE)) == sorted(explained)
 
 
 def gcloud(text: str) -> str:
