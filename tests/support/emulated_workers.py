@@ -126,6 +126,9 @@ class Rules:
     def neighbours(self, node: str) -> Sequence[str]:
         return self.near
 
+    def metadata(self, node: str) -> None:
+        """No worker is an instance of Compute Engine."""
+
     def project_number(self, node: str) -> str:
         return "123456789012"
 
