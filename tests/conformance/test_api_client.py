@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from google.oauth2.credentials import Credentials
@@ -176,7 +177,7 @@ def test_an_instance_is_made_and_deleted(build):
         assert (ended["status"], "error" in ended) == ("DONE", False)
 
     instances = service.instances()
-    done(instances.insert(**place, body=wanted, requestId="1").execute())
+    done(instances.insert(**place, body=wanted, requestId=str(uuid4())).execute())
     assert instances.get(**place, instance="host").execute()["status"] == "RUNNING"
     scopes = instances.aggregatedList(project="p").execute()["items"]
     assert [row["name"] for row in scopes["zones/us-east5-b"]["instances"]] == ["host"]
