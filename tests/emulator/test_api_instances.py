@@ -81,8 +81,11 @@ def test_an_instance_is_made_stopped_started_and_deleted_with_its_disk(api):
     ):
         begun = api.call("POST", f"{ONE}/{verb}")[1]
         assert status(api) == between
+        assert api.call("POST", f"{ONE}/{verb}")[0] == 400  # it is under way
         api.advance(1000)
         assert (status(api), waited(api, begun)["status"]) == (end, "DONE")
+        assert api.call("POST", f"{ONE}/{verb}")[0] == 200
+        assert status(api) == end
     begun = api.call("DELETE", ONE)[1]
     assert status(api) == "STOPPING"
     api.advance(500)

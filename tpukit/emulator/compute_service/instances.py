@@ -82,10 +82,17 @@ class Instances:
         return self._store.remove(call, name)
 
     def stop(self, call: Call) -> Json:
-        return self._store.stop(call, self._in(call, {"RUNNING"}))
+        """Stop an instance; a TERMINATED one stays so, and the operation succeeds."""
+        name = self._in(call, {"RUNNING", "TERMINATED"})
+        if self._store.status(name) == "TERMINATED":
+            return self._operations.begin(call, "stop", name)
+        return self._store.stop(call, name)
 
     def start(self, call: Call) -> Json:
-        name = self._in(call, {"TERMINATED"})
+        """Start an instance; a RUNNING one stays so, and the operation succeeds."""
+        name = self._in(call, {"RUNNING", "TERMINATED"})
+        if self._store.status(name) == "RUNNING":
+            return self._operations.begin(call, "start", name)
         if call.failure:
             machine = _machine(self._store.instance(name))
             error, seconds = _failed(call, call.failure, machine), self._context.timing.refusal
