@@ -18,8 +18,8 @@ GROUPS = (
     "tpus/locations",
     "tpus/reservations",
     "tpus/topologies",
-    # The TPU Node architecture. `execution-groups` also makes Compute Engine VMs, which the
-    # emulator has none of.
+    # The TPU Node architecture. `execution-groups` also makes Compute Engine VMs without
+    # chips, which the emulator refuses.
     "tpus/accelerator_types",
     "tpus/versions",
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from google.oauth2.credentials import Credentials
@@ -157,3 +158,28 @@ def test_the_client_finds_the_service_by_the_document_that_is_served(emulator, a
     )
     listed = service.projects().locations().acceleratorTypes().list(parent=PARENT).execute()
     assert listed["acceleratorTypes"]
+
+
+def test_an_instance_is_made_and_deleted(build):
+    service, place = build("compute", "v1"), {"project": "p", "zone": "us-east5-b"}
+    image = "ubuntu-accel-2204-amd64-tpu-v5e-v5p-v6e"
+    source = f"projects/ubuntu-os-accelerator-images/global/images/family/{image}"
+    wanted = {
+        "name": "host",
+        "machineType": "zones/us-east5-b/machineTypes/ct6e-standard-1t",
+        "scheduling": {"provisioningModel": "SPOT"},
+        "disks": [{"boot": True, "autoDelete": True, "initializeParams": {"sourceImage": source}}],
+        "networkInterfaces": [{}],
+    }
+
+    def done(operation: Any) -> None:
+        ended = service.zoneOperations().wait(**place, operation=operation["name"]).execute()
+        assert (ended["status"], "error" in ended) == ("DONE", False)
+
+    instances = service.instances()
+    done(instances.insert(**place, body=wanted, requestId=str(uuid4())).execute())
+    assert instances.get(**place, instance="host").execute()["status"] == "RUNNING"
+    scopes = instances.aggregatedList(project="p").execute()["items"]
+    assert [row["name"] for row in scopes["zones/us-east5-b"]["instances"]] == ["host"]
+    done(instances.delete(**place, instance="host").execute())
+    assert "items" not in instances.list(**place).execute()

@@ -215,3 +215,54 @@ def test_a_stolen_endpoint_without_the_token_is_refused(run, emulator):
         assert "invalid authentication credentials" in vm(run, "list", status=1).stderr
     finally:
         path.write_text(emulator.token)
+
+
+TPU_VM = (
+    "--zone=us-east5-b",
+    "--machine-type=ct6e-standard-4t",
+    "--image-project=ubuntu-os-accelerator-images",
+    "--image-family=ubuntu-accel-2204-amd64-tpu-v5e-v5p-v6e",
+    "--boot-disk-size=100GB",
+    "--boot-disk-type=hyperdisk-balanced",
+    "--maintenance-policy=TERMINATE",
+)
+
+
+def test_an_instance_is_made_listed_changed_stopped_started_and_deleted(run):
+    place = TPU_VM[0]
+    attributes = "--metadata=enable-guest-attributes=TRUE"
+    made = run("instances", "create", "host", *TPU_VM, attributes, "--labels=owner=ada")
+    assert "RUNNING" in made.stdout
+    listed = run("instances", "list", "--filter=labels.owner=ada", "--format=value(name)").stdout
+    assert listed.split() == ["host"]
+    keys = run("instances", "get-guest-attributes", "host", place, "--query-path=hostkeys/").stdout
+    assert "ssh-ed25519" in keys
+    run("instances", "add-metadata", "host", place, "--metadata=a=b")
+    run("instances", "add-labels", "host", place, "--labels=c=d")
+    run("instances", "add-tags", "host", place, "--tags=tpu")
+    host = described(run, "instances", "describe", "host", place)
+    assert (host["labels"], host["tags"]["items"]) == ({"owner": "ada", "c": "d"}, ["tpu"])
+    own = {item["key"]: item["value"] for item in host["metadata"]["items"]}
+    assert (own["a"], own["accelerator-type"]) == ("b", "v6e-4")
+    for verb, status in (("stop", "TERMINATED"), ("start", "RUNNING")):
+        run("instances", verb, "host", place)
+        assert described(run, "instances", "describe", "host", place)["status"] == status
+    run("instances", "delete", "host", place)
+    assert "was not found" in run("instances", "describe", "host", place, status=1).stderr
+
+
+def test_an_instance_s_refusal_and_stockout_are_shown_in_the_service_s_words(run, emulator):
+    old = run("instances", "create", "old", TPU_VM[0], "--machine-type=ct5lp-hightpu-1t", status=1)
+    assert "not allowed to use the machine type [ct5lp-hightpu-1t]." in old.stderr
+    emulator.control("faults", {"preset": "stockout", "name": "none"})
+    done = run("instances", "create", "none", *TPU_VM, status=1).stderr
+    assert "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS" in done
+    assert "reason: stockout" in done
+
+
+def test_machine_types_and_images_are_described(run):
+    listed = run("machine-types", "list", "--zones=us-east5-b", "--format=value(name)").stdout
+    assert "ct6e-standard-8t" in listed.split()
+    project, family = (word.partition("=")[2] for word in TPU_VM[2:4])
+    image = run("images", "describe-from-family", family, f"--project={project}").stdout
+    assert f"family: {family}" in image

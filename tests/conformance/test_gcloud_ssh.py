@@ -91,3 +91,22 @@ def test_a_command_runs_on_every_worker_after_gcloud_has_sent_its_key(run, four,
 
 def test_the_exit_status_of_a_command_is_gclouds(run, four, key):
     assert ssh(run, key, four, "--worker=0", "--command=exit 7").returncode == 7
+
+
+def test_gcloud_pins_an_instance_s_host_key_and_runs_a_command(run, four, key):
+    made = run(
+        *("instances", "create", "host", "--zone=us-east5-b", "--machine-type=ct6e-standard-1t"),
+        "--image-project=ubuntu-os-accelerator-images",
+        "--image-family=ubuntu-accel-2204-amd64-tpu-v5e-v5p-v6e",
+        *("--boot-disk-size=100GB", "--maintenance-policy=TERMINATE"),
+        "--metadata=enable-guest-attributes=TRUE,enable-oslogin=FALSE",
+    )
+    assert made.returncode == 0, made.stderr
+    command = (
+        'hostname; curl -s -H "Metadata-Flavor: Google" '
+        "http://$GCE_METADATA_HOST/computeMetadata/v1/instance/attributes/accelerator-type"
+    )
+    words = ("ssh", "host", "--zone=us-east5-b", f"--ssh-key-file={key}", f"--command={command}")
+    done = run(*words)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[-2:] == ["host", "v6e-1"]

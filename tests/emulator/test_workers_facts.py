@@ -237,3 +237,30 @@ def test_google_s_runtime_has_the_same_settings_in_a_file(tmp_path):
         lines = workers.output("cat /home/tpu-runtime/tpu-env").splitlines()
     assert [line.partition("=")[0] for line in lines] == RECORDED.split()
     assert 'ACCELERATOR_TYPE="v6e-4"' in lines
+
+
+def test_an_instance_s_metadata_server_has_its_present_items_alone(workers):
+    name = "projects/p/zones/us-central1-a/instances/demo"
+    workers.trust(workers.host.allocate(name, 1, "demo"))
+    workers.rules.items = {"accelerator-type": "v6e-1", "a": "b"}
+    workers.boot("v6e-1", name)
+    ask = 'curl -s -H "Metadata-Flavor: Google" http://$GCE_METADATA_HOST/computeMetadata/v1'
+    names = f"{ask}/instance/attributes/"
+    assert workers.output(names).split() == ["a", "accelerator-type"]
+    assert workers.output(f"{ask}/instance/hostname") == "demo.us-central1-a.c.p.internal"
+    workers.rules.items = {"a": "b"}
+    assert workers.output(names).split() == ["a"]
+
+
+def test_instances_of_the_same_name_share_no_files(workers):
+    places = [f"projects/p/zones/{zone}/instances/demo" for zone in ("a", "b")]
+    records = [workers.host.allocate(place, 1, "demo")[0] for place in places]
+    assert {record.hostname for record in records} == {"demo"}
+    assert len({record.folder_name for record in records}) == 2
+
+
+def test_hosts_of_compute_engine_alone_have_their_devices():
+    for name, devices, bounds in (("v5p-2", 1, "1,1,1"), ("v7x-8", 8, "2,2,1")):
+        node = {"name": "projects/p/zones/z/instances/i", "acceleratorType": name}
+        found = SliceFacts.of(node, [facts("v6e-1", 1).workers[0]])
+        assert (found.devices, found.chip_bounds, found.worker_bounds) == (devices, bounds, "1,1,1")

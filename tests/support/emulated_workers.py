@@ -115,6 +115,7 @@ class Rules:
     keys: list[tuple[str, str]]
     open: bool = True
     near: list[str] = field(default_factory=list)
+    items: dict[str, str] | None = None  #: of an instance of Compute Engine
     worker_faults: WorkerFaults = field(default_factory=lambda: WorkerFaults(time.monotonic))
 
     def authorized_keys(self, node: str) -> Sequence[tuple[str, str]]:
@@ -125,6 +126,9 @@ class Rules:
 
     def neighbours(self, node: str) -> Sequence[str]:
         return self.near
+
+    def metadata(self, node: str) -> dict[str, str] | None:
+        return self.items
 
     def project_number(self, node: str) -> str:
         return "123456789012"

@@ -6,6 +6,7 @@ from collections import Counter, deque
 from dataclasses import asdict
 
 from tpukit.emulator.api.service import Service
+from tpukit.emulator.compute_service.instance_store import STATES as INSTANCE_STATES
 from tpukit.emulator.core.api_errors import Json, invalid, is_number, not_found
 from tpukit.emulator.core.emulator_clock import LATEST, parse_timestamp, timestamp
 from tpukit.emulator.core.service_context import Call, Timing
@@ -135,21 +136,30 @@ class ControlPlane:
     def preempt(self, call: Call) -> Json:
         """Preempt a node, or make it vanish with `{"vanish": true}`; return the node."""
         name = self._node(call.path["path"])
-        node = self._service.node_store.view(name)
+        node = self._view(name)
         self._service.apply_event(name, "vanish" if call.body.get("vanish") is True else "preempt")
-        return self._service.node_store.view(name) if not call.body.get("vanish") else node
+        return self._view(name) if not call.body.get("vanish") else node
 
     def set_health(self, call: Call) -> Json:
         name, health = self._node(call.path["path"]), call.body.get("health")
         if health not in HEALTHS:
             raise invalid(f"A health is one of {', '.join(HEALTHS)}.")
         self._service.apply_event(name, health)
-        return self._service.node_store.view(name)
+        return self._view(name)
+
+    def _view(self, name: str) -> Json:
+        """Return a node, or an instance with its status as `state` too."""
+        if name in self._service.node_store:
+            return self._service.node_store.view(name)
+        instance = self._service.instances.view(name)
+        return {**instance, "state": instance["status"]}
 
     def _node(self, text: str) -> str:
-        """Return a node's full name, given that name or a short one that only one node has."""
-        names = self._service.context.state.nodes
-        matches = [text] if text in names else [n for n in names if n.endswith(f"/nodes/{text}")]
+        """Return the full name of a node or an instance, given it or a short one of only one."""
+        state = self._service.context.state
+        names = [*state.nodes, *state.instances]
+        ends = (f"/nodes/{text}", f"/instances/{text}")
+        matches = [text] if text in names else [name for name in names if name.endswith(ends)]
         if not matches:
             raise not_found(text)
         if len(matches) > 1:
@@ -158,11 +168,12 @@ class ControlPlane:
 
     def set_state(self, call: Call) -> Json:
         """Put a node in a state of the API."""
-        name, state = self._node(call.path["path"]), call.body.get("state")
-        if state not in STATES:
-            raise invalid(f"A state is one of {', '.join(STATES)}.")
+        name, state = self._node(call.path["path"]), str(call.body.get("state"))
+        known = STATES if name in self._service.node_store else INSTANCE_STATES
+        if state not in known:
+            raise invalid(f"A state is one of {', '.join(known)}.")
         self._service.apply_event(name, state)
-        return self._service.node_store.view(name)
+        return self._view(name)
 
     def reset(self, call: Call) -> Json:
         """Remove all resources, faults and log entries, and reset the clock and the times."""
@@ -175,6 +186,7 @@ class ControlPlane:
     def status(self, call: Call) -> Json:
         context = self._service.context
         records, requests = context.state.nodes.values(), context.state.queued_resources.values()
+        instances = context.state.instances.values()
         return {
             "time": context.stamp(),
             "speed": context.clock.speed,
@@ -182,7 +194,8 @@ class ControlPlane:
             "operation_metadata": context.operation_metadata,
             "nodes": dict(Counter(record["node"]["state"] for record in records)),
             "queued_resources": dict(Counter(record["state"] for record in requests)),
-            "workers": sum(len(record["workers"]) for record in records),
+            "instances": dict(Counter(i["instance"]["status"] for i in instances)),
+            "workers": sum(len(record["workers"]) for record in [*records, *instances]),
             "firewalls": len(context.state.firewalls),
             "faults": len(self._faults.documents()),
         }

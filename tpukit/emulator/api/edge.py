@@ -179,7 +179,7 @@ class Edge:
             call = replace(call, delay=before.seconds)
         elif before and (spoiled := self._spoil(before, route, call)):
             return spoiled
-        if call.path.get("zone") == "-":
+        if call.path.get("zone") == "-" or route.name.endswith(".aggregatedList"):
             with self._lock:
                 call = replace(call, silent=self.faults.silent(route.name))
         reply = self._handle(route, call)
@@ -192,10 +192,12 @@ class Edge:
         with self._lock:
             self._service.advance()
             try:
-                if call.path.get("project", "-") != "-" and not route.is_control:
+                known = route.is_control or route.name.startswith("image")  # Google's projects
+                if call.path.get("project", "-") != "-" and not known:
                     self._service.firewalls.open_project(call.project)
                 if route.name.endswith("Operations.wait"):
                     self._await(call)
+                    self._service.advance()
                 reply = ApiReply.of(route.handler(call))
             except ApiError as error:
                 reply = ApiReply.error(error.status, route.is_compute)
@@ -206,8 +208,8 @@ class Edge:
     def _await(self, call: Call) -> None:
         """Release the lock until an operation is done, for at most `LONGEST_WAIT` seconds."""
         clock = self._service.context.clock
-        until = min(self._service.compute_operations.due(call), clock.time() + LONGEST_WAIT)
-        while (left := until - clock.time()) > 0 and not self._closed.is_set():
+        latest, due = clock.time() + LONGEST_WAIT, self._service.compute_operations.due
+        while (left := min(due(call), latest) - clock.time()) > 0 and not self._closed.is_set():
             self._lock.wait(clock.real_seconds(left))
 
     def _take(self, route: ApiRoute, call: Call, phase: str) -> FaultRule | None:
@@ -256,13 +258,15 @@ def _token(authorization: str) -> str:
 
 def _subject(call: Call) -> str:
     """Return the short name of the call's resource, to compare with the `name` of fault rules."""
-    ids = [call.path.get(key) for key in ("node", "queued", "firewall", "operation")]
+    ids = [call.path.get(key) for key in ("node", "instance", "queued", "firewall", "operation")]
     ids += [call.query.get("nodeId"), call.query.get("queuedResourceId"), call.body.get("name")]
     return str(next((text for text in ids if text), ""))
 
 
 def _accelerator_type(call: Call) -> str:
-    """Return the accelerator type in a create of a node or queued resource, or ""."""
+    """Return the accelerator type or machine type in a create, or ""."""
+    if machine := call.body.get("machineType"):
+        return str(machine).rsplit("/", 1)[-1]
     tpu = call.body.get("tpu")
     specs = tpu.get("nodeSpec") if isinstance(tpu, dict) else None
     first = specs[0] if isinstance(specs, list) and specs else None

@@ -163,6 +163,8 @@ def compute_routes(service: Service) -> tuple[ApiRoute, ...]:
     firewalls, operations = service.firewalls, service.compute_operations
     networks, zones, disks = service.networks, service.zones, service.disks
     regions, subnetworks = service.regions, service.subnetworks
+    instances, machines = service.instances, service.machine_types
+    instance = "/zones/{zone}/instances/{instance}"
     subnetwork_list = "/regions/{region}/subnetworks"
     set_metadata = service.projects.set_common_instance_metadata
     return _routes(
@@ -218,8 +220,37 @@ def compute_routes(service: Service) -> tuple[ApiRoute, ...]:
         ("subnetworks.list", "GET", subnetwork_list, subnetworks.list),
         ("subnetworks.get", "GET", f"{subnetwork_list}/{{subnetwork}}", subnetworks.get),
         ("subnetworks.delete", "DELETE", f"{subnetwork_list}/{{subnetwork}}", subnetworks.delete),
-        ("instances.aggregatedList", "GET", "/aggregated/instances", service.instances.aggregated),
-        ("instances.list", "GET", "/zones/{zone}/instances", service.instances.list),
+        ("instances.aggregatedList", "GET", "/aggregated/instances", instances.aggregated),
+        ("instances.list", "GET", "/zones/{zone}/instances", instances.list),
+        ("instances.insert", "POST", "/zones/{zone}/instances", instances.insert),
+        ("instances.get", "GET", instance, instances.get),
+        ("instances.delete", "DELETE", instance, instances.delete),
+        ("instances.start", "POST", f"{instance}/start", instances.start),
+        ("instances.stop", "POST", f"{instance}/stop", instances.stop),
+        ("instances.setLabels", "POST", f"{instance}/setLabels", instances.set_labels),
+        ("instances.setMetadata", "POST", f"{instance}/setMetadata", instances.set_metadata),
+        ("instances.setTags", "POST", f"{instance}/setTags", instances.set_tags),
+        (
+            "instances.getGuestAttributes",
+            "GET",
+            f"{instance}/getGuestAttributes",
+            instances.get_guest_attributes,
+        ),
+        ("machineTypes.list", "GET", "/zones/{zone}/machineTypes", machines.list),
+        ("machineTypes.get", "GET", "/zones/{zone}/machineTypes/{machine}", machines.get),
+        ("images.get", "GET", "/global/images/{image}", machines.get_image),
+        (
+            "images.getFromFamily",
+            "GET",
+            "/global/images/family/{family}",
+            machines.get_from_family,
+        ),
+        (
+            "imageFamilyViews.get",
+            "GET",
+            "/zones/{zone}/imageFamilyViews/{family}",
+            machines.get_family_view,
+        ),
         ("projects.setCommonInstanceMetadata", "POST", "/setCommonInstanceMetadata", set_metadata),
     )
 

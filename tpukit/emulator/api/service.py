@@ -7,16 +7,20 @@ these methods read are replaced, never changed in place.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 
 from tpukit.emulator.compute_service.disks import Disks
 from tpukit.emulator.compute_service.firewall_store import Firewalls
-from tpukit.emulator.compute_service.networks import Instances, Networks, Regions, Zones
+from tpukit.emulator.compute_service.instance_store import STATES as INSTANCE_STATES
+from tpukit.emulator.compute_service.instance_store import InstanceStore, as_node
+from tpukit.emulator.compute_service.instances import Instances
+from tpukit.emulator.compute_service.machine_types import MachineTypes
+from tpukit.emulator.compute_service.networks import Networks, Regions, Zones
 from tpukit.emulator.compute_service.project_services import ResourceManager, ServiceUsage
 from tpukit.emulator.compute_service.projects import Accounts, ComputeOperations, Projects
 from tpukit.emulator.compute_service.subnetworks import Subnetworks
-from tpukit.emulator.core.api_errors import ApiError, Json, Status, not_found
+from tpukit.emulator.core.api_errors import ApiError, Json, Status, invalid, not_found
 from tpukit.emulator.core.emulator_clock import EmulatorClock
 from tpukit.emulator.core.operation_metadata import DEFAULT, OperationMetadata
 from tpukit.emulator.core.service_context import Call, ServiceContext, Timing, project_number
@@ -64,7 +68,7 @@ class Service:
         self.subnetworks = Subnetworks(self.context, self.compute_operations, self.catalogue)
         self.zones = Zones(self.context, self.catalogue)
         self.regions = Regions(self.context, self.catalogue)
-        self.instances = Instances(self.catalogue)
+        self.machine_types = MachineTypes(self.context, self.catalogue)
         self.disks = Disks(self.context, self.compute_operations, self.catalogue)
         self.firewalls = Firewalls(self.context, self.compute_operations)
         self.accounts = Accounts(self.context, self.catalogue)
@@ -80,6 +84,11 @@ class Service:
         parts = self.context, self.catalogue, self.operations
         self._host = host(self)
         self.node_store = NodeStore(self.context, self.operations, self._host)
+        self.instance_store = InstanceStore(self.context, self.compute_operations, self._host)
+        self.instances = Instances(
+            *(self.context, self.catalogue, self.compute_operations),
+            *(self.machine_types, self.instance_store),
+        )
         self.queue = Queue(*parts, self.node_store)
         self.nodes = Nodes(*parts, self.node_store, self.quotas, self.reservations)
         self.queued_resources = QueuedResources(
@@ -87,8 +96,9 @@ class Service:
         )
 
     def resume(self) -> None:
-        """Continue from the saved state: boot the workers of READY nodes."""
-        self.node_store.boot_ready()
+        """Continue from the saved state: boot the workers of READY nodes and RUNNING instances."""
+        self.node_store.boot_ready(self.instance_store.workers())
+        self.instance_store.boot_running()
         self.advance()
 
     def reset(self) -> None:
@@ -99,9 +109,10 @@ class Service:
         self.events.clear()
         self.worker_faults.clear()
         self._host.refresh()
-        for name in list(self.node_store):
-            if error := self.node_store.drop(name):
-                raise ApiError("INTERNAL", f"{name}: {error['message']}")
+        for store in (self.node_store, self.instance_store):
+            for name in list(store):
+                if error := store.drop(name):
+                    raise ApiError("INTERNAL", f"{name}: {error['message']}")
         self.context.state.clear()
         self.context.clock.reset()
         self.context.note_time()
@@ -110,6 +121,7 @@ class Service:
     def advance(self) -> None:
         """Apply all changes that are due, in order, each at its own time."""
         self._settle()
+        self.instance_store.advance()
         for event in self.events:
             for name in event.due(self.context.state.nodes, self.context.now()):
                 self.apply_event(name, event.do)
@@ -118,7 +130,10 @@ class Service:
             self._host.refresh()
 
     def apply_event(self, node: str, event: str) -> None:
-        """Apply "preempt", "vanish", a health or a state to a node."""
+        """Apply "preempt", "vanish", a health or a state to a node or an instance."""
+        if node in self.instance_store:
+            self._apply_to_instance(node, event)
+            return
         if node not in self.node_store:
             raise not_found(node)
         if event == "preempt":
@@ -129,6 +144,18 @@ class Service:
             self.node_store.put(node, event)
         else:
             self.node_store.set_health(node, event)
+
+    def _apply_to_instance(self, name: str, event: str) -> None:
+        if event == "preempt":
+            self.instance_store.preempt(name)
+        elif event == "vanish":
+            self.instance_store.drop(name)
+        elif event in INSTANCE_STATES:
+            self.instance_store.put(name, event)
+        else:
+            raise invalid(
+                f"An instance has no {event}; its states are {', '.join(INSTANCE_STATES)}."
+            )
 
     def advance_clock(self, seconds: float) -> None:
         self.context.clock.advance(seconds)
@@ -192,20 +219,30 @@ class Service:
         if document is None:
             return []
         network = document["networkConfig"]["network"]
+        state = self.context.state
+        records = [(record["node"], record) for record in list(state.nodes.values())]
+        records += [(as_node(*item), item[1]) for item in list(state.instances.items())]
         return [
             worker["address"]
-            for record in list(self.context.state.nodes.values())
-            if record["node"]["networkConfig"]["network"] == network
+            for document, record in records
+            if document["networkConfig"]["network"] == network
             for worker in record["workers"]
         ]
+
+    def metadata(self, node: str) -> Mapping[str, str] | None:
+        """Return the present metadata of an instance, or None for a node."""
+        record = self.context.state.instances.get(node)
+        return as_node(node, record)["metadata"] if record else None
 
     def project_number(self, node: str) -> str:
         """Return the number of the node's project."""
         return project_number(node.split("/")[1])
 
     def _node(self, name: str) -> Json | None:
-        record = self.context.state.nodes.get(name)
-        return record["node"] if record else None
+        if record := self.context.state.nodes.get(name):
+            return dict(record["node"])
+        record = self.context.state.instances.get(name)
+        return as_node(name, record) if record else None
 
 
 def _keys(text: str) -> list[tuple[str, str]]:

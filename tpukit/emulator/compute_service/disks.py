@@ -96,6 +96,9 @@ class Disks:
         for name, record in self._context.state.nodes.items():
             if any(disk["sourceDisk"] == full for disk in record["node"].get("dataDisks", ())):
                 yield name
+        for name, record in self._context.state.instances.items():
+            if any(disk["source"] == full for disk in record["instance"]["disks"]):
+                yield name
 
     def _find(self, call: Call) -> str:
         full = f"{_place(call)}{call.path['disk']}"

@@ -1,4 +1,4 @@
-"""The networks, zones and regions of a project, and its empty list of instances."""
+"""The networks, zones and regions of a project."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from functools import partial
 from tpukit.accelerators import region_of
 from tpukit.emulator.compute_service.projects import (
     ComputeOperations,
-    aggregated_page,
     found_page,
     not_found,
 )
@@ -78,6 +77,11 @@ class Networks:
         users = [name for name, rule in state.firewalls.items() if rule["network"] == full]
         nodes = {name: record["node"] for name, record in state.nodes.items()}
         users += [n for n, node in nodes.items() if node["networkConfig"]["network"] == full]
+        users += [
+            name
+            for name, record in state.instances.items()
+            if record["instance"]["networkInterfaces"][0]["network"] == full
+        ]
         users += self._context.subnetworks_of(full)
         if users:
             raise ApiError(
@@ -217,24 +221,12 @@ class Regions:
             external = record["node"]["networkConfig"].get("enableExternalIps")
             if owner == project and region_of(zone) == region and external:
                 used += len(record["workers"])
+        for name, record in self._context.state.instances.items():
+            _, owner, _, zone, *_ = name.split("/")
+            external = record["instance"]["networkInterfaces"][0]["accessConfigs"]
+            used += bool(owner == project and region_of(zone) == region and external)
         return used
 
 
 def _full_name(project: str, name: str) -> str:
     return f"projects/{project}/global/networks/{name}"
-
-
-class Instances:
-    """Compute Engine's instances: always none, because workers of Cloud TPU are not among them."""
-
-    def __init__(self, catalogue: Catalogue) -> None:
-        self._catalogue = catalogue
-
-    def list(self, call: Call) -> Json:
-        if call.path["zone"] not in self._catalogue.zones:
-            raise not_found(f"projects/{call.project}/zones/{call.path['zone']}")
-        return {"kind": "compute#instanceList", **found_page(call, {})}
-
-    def aggregated(self, call: Call) -> Json:
-        empty = aggregated_page(call, {}, "zones", "instances")
-        return {"kind": "compute#instanceAggregatedList", **empty}

@@ -23,6 +23,7 @@ from tpukit.emulator.core.service_context import (
 from tpukit.emulator.tpu_service.catalogue import Catalogue
 from tpukit.emulator.tpu_service.node_fields import check_metadata
 
+_UNREACHABLE = {"code": "UNREACHABLE", "message": "The scope is unreachable."}
 #: The number of operations to keep; Compute Engine keeps them for some time.
 KEPT = 1000
 
@@ -34,9 +35,20 @@ class ComputeOperations:
         self._context = context
         self._records = context.state.compute_operations
 
-    def begin(self, call: Call, verb: str, target: str) -> Json:
-        """Record an operation on a resource, and return it in the API's form."""
+    def begin(
+        self,
+        call: Call,
+        verb: str,
+        target: str,
+        seconds: float | None = None,
+        error: Json | None = None,
+    ) -> Json:
+        """Record an operation on a resource, and return it in the API's form.
+
+        It ends after `seconds` (default: those of an update), with `error` if there is one.
+        """
         now = self._context.now()
+        seconds = self._context.timing.update if seconds is None else seconds
         name = f"{_operations(call)}/{self._context.operation_id()}"
         self._records[name] = {
             "id": self._context.number(),
@@ -46,11 +58,26 @@ class ComputeOperations:
             "operationType": verb,
             "target": target,
             "started": now,
-            "due": now + self._context.timing.update,
+            "due": now + seconds,
+            **({"error": error} if error else {}),
         }
         for old in list(self._records)[: max(0, len(self._records) - KEPT)]:
             del self._records[old]
         return self._view(name)
+
+    def end(self, target: str, error: Json) -> None:
+        """End every operation on a target that is under way with an error."""
+        now = self._context.now()
+        for name, record in list(self._records.items()):
+            if record["target"] == target and record["due"] > now:
+                self._records[name] = {**record, "due": now, "error": error}
+
+    def fail_last(self, target: str, error: Json) -> None:
+        """Let the newest operation on a target end with an error."""
+        for name in reversed(list(self._records)):
+            if self._records[name]["target"] == target:
+                self._records[name] = {**self._records[name], "error": error}
+                return
 
     def repeated(self, call: Call, verb: str, target: str) -> Json | None:
         """Return the operation of an earlier call with the same request id, or None."""
@@ -77,7 +104,9 @@ class ComputeOperations:
         """Return the id of an operation's resource: recorded for rules and disks, else derived."""
         state = self._context.state
         records = [
-            records[target] for records in (state.firewalls, state.disks) if target in records
+            records[target]
+            for records in (state.firewalls, state.disks, state.instances)
+            if target in records
         ]
         return str(records[0]["id"]) if records else resource_id(target)
 
@@ -105,9 +134,17 @@ class ComputeOperations:
             "insertTime": started,
             "startTime": started,
             **({"endTime": timestamp(record["due"])} if done else {}),
+            **(_failure(record["error"]) if done and "error" in record else {}),
             "selfLink": base + name,
             **{kind: base + place for kind in _PLACES if f"/{kind}s/" in place},
         }
+
+
+def _failure(error: Json) -> Json:
+    """Return the fields of a failed operation; an entry of `errors` has the HTTP status too."""
+    own = {key: value for key, value in error.items() if not key.startswith("http")}
+    shown = {key: value for key, value in error.items() if key.startswith("http")}
+    return {"error": {"errors": [own]}, **shown}
 
 
 _PLACES = ("zone", "region")
@@ -144,20 +181,8 @@ class Projects:
 
     def set_common_instance_metadata(self, call: Call) -> Json:
         """Replace the metadata if the caller sends its current fingerprint."""
-        items = call.body.get("items") or []
-        if not all(item.get("key") for item in items):
-            raise invalid("Invalid value for field 'metadata.items': every item needs a key.")
-        keys = [item["key"] for item in items]
-        if twice := [key for key in keys if keys.count(key) > 1]:
-            raise invalid(f"Invalid value for field 'metadata.items': the key {twice[0]} is twice.")
-        check_metadata("metadata.items", ((item["key"], item.get("value", "")) for item in items))
-        if call.body.get("fingerprint") != fingerprint(self.metadata_items(call.project)):
-            raise ApiError(
-                "FAILED_PRECONDITION",
-                "Supplied fingerprint does not match current metadata fingerprint.",
-                http=412,
-                reason="conditionNotMet",
-            )
+        items = checked_items(call.body)
+        check_fingerprint(call.body.get("fingerprint"), self.metadata_items(call.project))
         record = self._context.state.projects.get(call.project, {})
         self._context.state.projects[call.project] = {**record, "items": items}
         return self._operations.begin(call, "setMetadata", f"projects/{call.project}")
@@ -181,6 +206,29 @@ class Projects:
         return list(record["items"]) if record else []
 
 
+def checked_items(metadata: Json) -> list[Json]:
+    """Return the items of a Metadata; raise `ApiError` for a bad key, value or size."""
+    items: list[Json] = metadata.get("items") or []
+    if not all(item.get("key") for item in items):
+        raise invalid("Invalid value for field 'metadata.items': every item needs a key.")
+    keys = [item["key"] for item in items]
+    if twice := [key for key in keys if keys.count(key) > 1]:
+        raise invalid(f"Invalid value for field 'metadata.items': the key {twice[0]} is twice.")
+    check_metadata("metadata.items", ((item["key"], item.get("value", "")) for item in items))
+    return items
+
+
+def check_fingerprint(given: str | None, value: list[Json] | Json, field: str = "metadata") -> None:
+    """Raise `ApiError` if a caller's fingerprint is not that of the present value."""
+    if given != fingerprint(value):
+        raise ApiError(
+            "FAILED_PRECONDITION",
+            f"Supplied fingerprint does not match current {field} fingerprint.",
+            http=412,
+            reason="conditionNotMet",
+        )
+
+
 def not_found(name: str) -> ApiError:
     return ApiError("NOT_FOUND", f"The resource '{name}' was not found")
 
@@ -194,13 +242,28 @@ def found_page(call: Call, documents: Mapping[str, Json]) -> Json:
 def aggregated_page(
     call: Call, documents: Mapping[str, Json], places: str, collection: str
 ) -> Json:
-    """Return one page of an aggregated list: a collection's documents by `PLACES/NAME`."""
+    """Return one page of an aggregated list: a collection's documents by `PLACES/NAME`.
+
+    Raises `ApiError` if a fault silences a zone and the call does not accept a partial success.
+    """
+    if call.silent:
+        if call.query.get("returnPartialSuccess") != "true":
+            raise ApiError("UNAVAILABLE", "The service is currently unavailable.")
+        names = (name for name in documents if name.split("/")[3] not in call.silent)
+        documents = Views(names, documents.__getitem__)
     shown, token = page(call, documents, call.query.get("maxResults", ""), 500)
     scopes: dict[str, Json] = {}
     for document in shown:
         name = document[places.removesuffix("s")].rpartition("/")[2]
         scopes.setdefault(f"{places}/{name}", {collection: []})[collection].append(document)
-    return {"items": scopes, **({"nextPageToken": token} if token else {})}
+    for zone in call.silent:
+        scopes[f"{places}/{zone}"] = {"warning": _UNREACHABLE}
+    unreachable = [f"projects/{call.project}/zones/{zone}" for zone in call.silent]
+    return {
+        "items": scopes,
+        **({"nextPageToken": token} if token else {}),
+        **({"unreachables": unreachable} if unreachable else {}),
+    }
 
 
 def fingerprint(value: list[Json] | Json) -> str:

@@ -90,6 +90,7 @@ class EmulatorState:
     offers: Records = field(default_factory=Records)
     quotas: Records = field(default_factory=Records)
     disks: Records = field(default_factory=Records)
+    instances: Records = field(default_factory=Records)
 
     def collections(self) -> Iterator[tuple[str, Records]]:
         """Yield every kind of resource with its records."""

@@ -28,11 +28,12 @@ _LASTING = ("stall", "wait")
 _CHANGES = (
     *("nodes.create", "nodes.delete", "nodes.start"),
     *("queuedResources.create", "queuedResources.delete"),
+    *("instances.insert", "instances.delete", "instances.start"),
 )
 _METHODS = {
     "operation": _CHANGES,
-    "wait": ("queuedResources.create",),
-    "unreachable": ("nodes.list", "queuedResources.list", "*.list"),
+    "wait": ("queuedResources.create", "instances.insert"),
+    "unreachable": ("nodes.list", "queuedResources.list", "*.list", "instances.aggregatedList"),
     "roles": ("*",),
 }
 #: The kinds that change answers; they make no call fail by their method.
@@ -198,7 +199,7 @@ def _check(rule: FaultRule) -> None:
     if rule.kind not in KINDS or rule.phase not in PHASES:
         raise invalid(f"A fault's kind is one of {', '.join(KINDS)}; its phase before or after.")
     methods = _METHODS.get(rule.kind)
-    if methods and (rule.method not in methods or rule.phase != "before"):
+    if methods and (not {*rule.method.split()} <= {*methods} or rule.phase != "before"):
         raise invalid(
             f"A fault of kind {rule.kind} belongs to {' or '.join(methods)}, phase before."
         )

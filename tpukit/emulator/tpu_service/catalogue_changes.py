@@ -10,7 +10,7 @@ from tpukit.accelerators import AcceleratorType, region_of
 from tpukit.emulator.core.api_errors import Json, invalid, is_whole, not_found
 from tpukit.emulator.core.service_context import RESOURCE_ID, Call, ServiceContext
 from tpukit.emulator.tpu_service.catalogue import Catalogue, Reservations
-from tpukit.emulator.tpu_service.quotas import ADDRESS_METRIC, Quotas, limit_name
+from tpukit.emulator.tpu_service.quotas import ADDRESS_METRIC, COMPUTE_QUOTAS, Quotas, limit_name
 from tpukit.errors import BadInput
 
 _ZONE = re.compile(r"[a-z]+-[a-z]+[0-9]+-[a-z]")
@@ -73,7 +73,10 @@ class CatalogueChanges:
         if not offered:
             self._known_zone(given, "name")
             state = self._context.state
-            resources = (*state.nodes, *state.queued_resources, *state.reservations)
+            resources = (
+                *(*state.nodes, *state.instances),
+                *(*state.queued_resources, *state.reservations),
+            )
             held = [resource for resource in resources if f"/{name}/" in resource]
             if held:
                 raise invalid(f"{name} still contains {held[0]}.")
@@ -131,13 +134,16 @@ class CatalogueChanges:
     def _limit(self, given: Json) -> tuple[str, str]:
         """Return the name and the zone of the quota that counts an accelerator type.
 
-        `ADDRESS_METRIC` in place of the type means the external addresses of the zone's region.
+        `ADDRESS_METRIC` in place of the type means the external addresses of the zone's region, and
+        a machine type of Compute Engine the chips of its family in that region.
         """
         zone, spot = self._known_zone(given, "zone"), given.get("spot", False)
         if spot not in (True, False, "true", "false"):  # a query holds text
             raise invalid("spot must be true or false.")
         if given.get("name") == ADDRESS_METRIC:
             return ADDRESS_METRIC, region_of(zone)
+        if names := COMPUTE_QUOTAS.get(str(given.get("name")).partition("-")[0]):
+            return names[spot in (True, "true")], region_of(zone)
         return limit_name(self._accelerator_type(given), spot in (True, "true")), zone
 
     def _accelerator_type(self, given: Json) -> AcceleratorType:

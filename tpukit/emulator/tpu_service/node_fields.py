@@ -38,8 +38,8 @@ _MODELS = {
 
 def check_fields(call: Call, given: Json) -> None:
     """Raise `ApiError` if a field of a create or an update has a bad value."""
-    _check_labels(given.get("labels", {}))
-    _check_tags(given.get("tags", []))
+    check_labels(given.get("labels", {}))
+    check_tags(given.get("tags", []))
     check_metadata("node.metadata", given.get("metadata", {}).items())
     _check_disks(call.path["zone"], given.get("dataDisks", []))
     if len(given.get("description", "")) > _LONGEST_DESCRIPTION:
@@ -120,7 +120,8 @@ def _check_disks(zone: str, disks: Sequence[Json]) -> None:
         seen.add(match[0])
 
 
-def _check_labels(labels: Json) -> None:
+def check_labels(labels: Json) -> None:
+    """Raise `ApiError` for a bad label, or for too many."""
     for key, value in labels.items():
         bad_case = key != key.lower() or value != value.lower()
         if bad_case or not _LABEL_KEY.fullmatch(key) or not _LABEL_VALUE.fullmatch(value):
@@ -130,7 +131,8 @@ def _check_labels(labels: Json) -> None:
         raise bad("node.labels", f"has {len(labels)} entries, at most {_MOST_LABELS} are allowed")
 
 
-def _check_tags(tags: Sequence[str]) -> None:
+def check_tags(tags: Sequence[str]) -> None:
+    """Raise `ApiError` for a bad network tag, or for too many."""
     for tag in tags:
         if not RESOURCE_ID.fullmatch(tag):
             text = f"Invalid network tag: {tag!r}"

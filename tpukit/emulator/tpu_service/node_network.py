@@ -26,7 +26,7 @@ def parse_network(context: ServiceContext, call: Call, config: Json) -> Json:
     network = full_network(context, call.project, config.get("network"))
     if not context.has_network(call.project, network):
         raise context.bad_request(f"network_config.network: the resource '{network}' was not found")
-    subnetwork = _full_subnetwork(context, call, network, config.get("subnetwork"))
+    subnetwork = full_subnetwork(context, call, network, config.get("subnetwork"))
     region, owner = region_of(call.path["zone"]), context.network_of(subnetwork)
     named = f"network_config.subnetwork: the resource '{subnetwork}'"
     if subnetwork.split("/")[3] != region:
@@ -49,7 +49,7 @@ def full_network(context: ServiceContext, project: str, text: str | None) -> str
     return context.by_id(f"projects/{owner or project}/global/networks/{name}")
 
 
-def _full_subnetwork(context: ServiceContext, call: Call, network: str, text: str | None) -> str:
+def full_subnetwork(context: ServiceContext, call: Call, network: str, text: str | None) -> str:
     """Return `projects/P/regions/R/subnetworks/S` for a name, a path, a link or None.
 
     None means the subnetwork with the network's name, which an auto mode network has in each

@@ -165,12 +165,14 @@ class NodeStore:
         """Set the health that the node reports while it is READY."""
         self._update(name, node={**self.node(name), "health": health})
 
-    def boot_ready(self) -> None:
+    def boot_ready(self, others: Sequence[WorkerRecord] = ()) -> None:
         """Boot the workers again after a restart of the emulator, on other addresses if necessary.
 
-        Remove the files of all other workers: their state file was moved away or never written.
+        Remove the files of all workers except these and `others`: their state file was moved away
+        or never written.
         """
-        self._host.keep_only([worker for name in self for worker in self.workers(name)])
+        own = [worker for name in self for worker in self.workers(name)]
+        self._host.keep_only([*own, *others])
         states = {name: self.state(name) for name in self._records}
         for name in [node for node, state in states.items() if state in RUNNING_STATES]:
             if failure := self._boot(name, states[name]):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from tpukit.emulator.core.api_errors import ApiError, Json, camel, invalid, not_found
+from tpukit.emulator.core.guest_entries import guest_entries
 from tpukit.emulator.core.service_context import Call, ServiceContext, Views, listing
 from tpukit.emulator.tpu_service.catalogue import Catalogue, Reservations
 from tpukit.emulator.tpu_service.node_fields import is_reserved
@@ -116,7 +117,7 @@ class Nodes:
         path = str(call.body.get("queryPath") or "")
         chosen = [workers[_worker_index(text, workers)] for text in wanted] if wanted else workers
         items = [
-            _entries(worker, self._store.guest_attributes(worker), path) if booted else []
+            guest_entries(worker, self._store.guest_attributes(worker), path) if booted else []
             for worker in chosen
         ]
         values = [{"queryPath": path, "queryValue": {"items": entries}} for entries in items]
@@ -169,26 +170,3 @@ def _worker_index(text: object, workers: Sequence[WorkerRecord]) -> int:
     if not str(text).isdecimal() or int(str(text)) >= len(workers):
         raise invalid(f"Invalid worker id {text!r}")
     return int(str(text))
-
-
-def _entries(worker: WorkerRecord, published: Mapping[str, str], path: str) -> Sequence[Json]:
-    """Return a worker's guest attributes below `path`: "", a namespace, or `namespace/key`.
-
-    A TPU VM's host name is `deviceInfo/hostname` (recorded: docs/reference/real-workers.md). Only
-    the emulator has the namespace `ssh`, and only if the port is not 22.
-    """
-    kind, body = worker.host_public_key.split()[:2]
-    entries = [
-        ("deviceInfo", "hostname", worker.hostname),
-        ("hostkeys", kind, body),
-    ]
-    for name, value in published.items():
-        namespace, _, key = name.partition("/")
-        entries.append((namespace, key, value))
-    if worker.port != 22:
-        entries.append(("ssh", "port", str(worker.port)))
-    return [
-        {"namespace": namespace, "key": key, "value": value}
-        for namespace, key, value in entries
-        if path.strip("/") in ("", namespace, f"{namespace}/{key}")
-    ]

@@ -25,6 +25,13 @@ _NAMES = {
 }
 #: Compute Engine API reference, regions: a region's limit on external addresses in use.
 ADDRESS_METRIC = "IN_USE_ADDRESSES"
+#: By the start of a machine type's name, Compute Engine's quotas of chips in a region: on demand,
+#: and preemptible. Users have reported v6e's names and v5p's first; the others are derived.
+COMPUTE_QUOTAS = {
+    "ct6e": ("TPUS-PER-TPU-FAMILY-per-project-region", "PREEMPTIBLE-TPU-V6E-per-project-region"),
+    "ct5p": ("TPU-V5P-per-project-region", "PREEMPTIBLE-TPU-V5P-per-project-region"),
+    "tpu7x": ("TPUS-PER-TPU-FAMILY-per-project-region", "PREEMPTIBLE-TPU-V7X-per-project-region"),
+}
 _PODS = ("v2", "v3")
 #: The largest v5litepod that counts as serving.
 _SERVING_CHIPS = 8

@@ -59,6 +59,7 @@ class _Vm:
     ) -> None:
         self.ssh = SshServer(worker, engine, oracle, self._start_worker)
         self._token = token
+        self._oracle = oracle
         self._worker = worker
         self._engine = engine
         self._servers: list[asyncio.AbstractServer] = []
@@ -113,7 +114,12 @@ class _Vm:
     async def _open(self, sockets: WorkerSockets) -> None:
         for old in self._servers:
             old.close()
-        self._servers = [await start_metadata_server(self._worker, sockets.metadata, self._token)]
+        node = self._worker.facts.node
+        server = await start_metadata_server(
+            *(self._worker, sockets.metadata, self._token),
+            lambda: self._oracle.metadata(node),
+        )
+        self._servers = [server]
         if sockets.proxy:
             # Only two optional engines need this module.
             from tpukit.emulator.workers.engines.namespaces.http_proxy import start_proxy
@@ -128,7 +134,7 @@ class _Vm:
 class LocalWorkerHost:
     """Runs workers on this machine.
 
-    `directory` holds a folder for each worker, named by its hostname. `identity` marks this
+    `directory` holds a folder for each worker, `WorkerRecord.folder_name`. `identity` marks this
     emulator's processes. `token` returns the access token of the workers' service accounts. A
     change of workers that takes longer than `patience` seconds is cancelled and raises
     `TimeoutError`.
@@ -158,9 +164,12 @@ class LocalWorkerHost:
         self._thread = threading.Thread(target=self._loop.run_forever, name="workers", daemon=True)
         self._thread.start()
 
-    def allocate(self, node: str, count: int) -> list[WorkerRecord]:
+    def allocate(self, node: str, count: int, hostname: str = "") -> list[WorkerRecord]:
         """Choose addresses, names and host keys for a node's workers, without starting them."""
         slice_id = f"{self._randomness.getrandbits(32):08x}"
+        if hostname:  # projects and zones can have instances of the same name
+            (address,) = self._choose(node, 1)
+            return [replace(new_record(0, address, hostname), folder=f"{hostname}-{slice_id}")]
         return [
             new_record(index, address, f"t1v-n-{slice_id}-w-{index}")
             for index, address in enumerate(self._choose(node, count))
@@ -188,7 +197,7 @@ class LocalWorkerHost:
 
     def guest_attributes(self, worker: WorkerRecord) -> Mapping[str, str]:
         """Return a worker's published values by `namespace/key`."""
-        return read_attributes(self._directory / worker.hostname)
+        return read_attributes(self._directory / worker.folder_name)
 
     def refresh(self) -> None:
         """Apply new faults, and undo those that ended."""
@@ -206,7 +215,7 @@ class LocalWorkerHost:
 
         The folder's name identifies the worker, because programs may damage its content.
         """
-        known = {worker.hostname for worker in workers}
+        known = {worker.folder_name for worker in workers}
         for folder in all_folders(self._directory):
             if folder.name not in known:
                 _log.warning("%s is removed: no slice has this worker", folder)
@@ -261,7 +270,7 @@ class LocalWorkerHost:
 
     def _listen(self, facts: SliceFacts, record: WorkerRecord) -> _Vm:
         self._oracle.worker_faults.restart((facts.node, record.index))
-        folder = self._directory / record.hostname
+        folder = self._directory / record.folder_name
         worker = EmulatedWorker(record, facts, folder, f"{self._marker(facts.node)}{record.index}")
         self._addresses.keep(facts.node, record.address)
         vm = _Vm(worker, self._engine, self._oracle, self._token)

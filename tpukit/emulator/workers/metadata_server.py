@@ -29,13 +29,17 @@ _PATIENCE = 10.0  #: seconds for a complete request to arrive
 
 
 async def start_metadata_server(
-    worker: EmulatedWorker, listener: socket.socket, token: Callable[[], str]
+    worker: EmulatedWorker,
+    listener: socket.socket,
+    token: Callable[[], str],
+    metadata: Callable[[], Mapping[str, str] | None],
 ) -> asyncio.AbstractServer:
     """Serve one worker's documents on a socket.
 
-    `token` returns the access token of the worker's service account for calls of this emulator.
+    `token` returns the access token of the worker's service account for calls of this emulator,
+    `metadata` an instance's attributes at the moment of a request, or None for those of the slice.
     """
-    documents = _documents(worker)
+    slice_attributes = worker.facts.attributes(worker.index)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
@@ -48,7 +52,9 @@ async def start_metadata_server(
                 request = await reader.readuntil(b"\r\n\r\n")
                 body = await reader.readexactly(_body_length(request))
             guest = _guest_attributes(worker, request, body)
-            current = {**documents, _TOKEN: _token(token())}
+            attributes = metadata()
+            current = _documents(worker, slice_attributes if attributes is None else attributes)
+            current[_TOKEN] = _token(token())
             writer.write(respond(current, request) if guest is None else guest)
             await writer.drain()
         writer.close()
@@ -64,10 +70,9 @@ def _token(value: str) -> str:
     return json.dumps({"access_token": value, "expires_in": 3599, "token_type": "Bearer"})
 
 
-def _documents(worker: EmulatedWorker) -> dict[str, str]:
+def _documents(worker: EmulatedWorker, attributes: Mapping[str, str]) -> dict[str, str]:
     """Return a worker's documents by their paths below /computeMetadata/v1/."""
     facts = worker.facts
-    attributes = facts.attributes(worker.index)
     return {
         **{f"instance/attributes/{name}": value for name, value in attributes.items()},
         "instance/attributes/": "".join(f"{name}\n" for name in sorted(attributes)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from itertools import count as numbers
 from typing import Any
 
@@ -20,8 +21,9 @@ class PaperHost:
         self._port = port
         self._numbers = numbers(1)
 
-    def allocate(self, node: str, count: int) -> list[WorkerRecord]:
-        return [self._new(index) for index in range(count)]
+    def allocate(self, node: str, count: int, hostname: str = "") -> list[WorkerRecord]:
+        workers = [self._new(index) for index in range(count)]
+        return [replace(worker, hostname=hostname or worker.hostname) for worker in workers]
 
     def boot(self, node: dict[str, Any], workers: Sequence[WorkerRecord]) -> None:
         self.booted.add(node["name"])

@@ -8,7 +8,7 @@ from typing import Any
 
 from tpukit.accelerators import AcceleratorType, runtime_fits
 from tpukit.emulator.workers.addresses import SHARED
-from tpukit.emulator.workers.worker_host import WorkerRecord
+from tpukit.emulator.workers.worker_host import WorkerRecord, accelerator_of
 
 #: jax-ml/jax:jax/_src/clusters/cloud_tpu_cluster.py since 0.8.1. Earlier versions use 8476, unless
 #: JAX_COORDINATOR_PORT says otherwise.
@@ -72,7 +72,7 @@ class SliceFacts:
         return cls(
             node=node["name"],
             node_id=str(node.get("id", "0")),
-            accelerator=AcceleratorType.parse(node["acceleratorType"]),
+            accelerator=accelerator_of(node["acceleratorType"]),
             runtime_version=node.get("runtimeVersion", ""),
             preemptible=bool(scheduling.get("preemptible") or scheduling.get("spot")),
             workers=tuple(sorted(workers, key=lambda worker: worker.index)),

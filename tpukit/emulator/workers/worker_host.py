@@ -6,9 +6,10 @@ The service decides when a node's workers run and whom they admit; a `WorkerHost
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from tpukit.accelerators import AcceleratorType
 from tpukit.emulator.faults.worker_faults import WorkerFaults
 
 
@@ -22,6 +23,27 @@ class WorkerRecord:
     hostname: str
     host_private_key: str  #: OpenSSH PEM
     host_public_key: str  #: "ssh-ed25519 AAAA…"
+    folder: str = ""  #: of its files, if the hostname is not unique
+
+    @property
+    def folder_name(self) -> str:
+        return self.folder or self.hostname
+
+
+def accelerator_of(name: str) -> AcceleratorType:
+    """Return an accelerator type, also of the hosts that only Compute Engine offers.
+
+    Their names are those of their metadata: "v7x-16" was seen on a slice of 8 chips, and v5p counts
+    cores (../shared/reference/compute-engine.md, sections 1 and 2.4). Raises `BadInput` for others.
+    """
+    if name not in ("v5p-2", "v7x-8"):
+        return AcceleratorType.parse(name)
+    host = AcceleratorType.parse("v5p-8")
+    if name == "v5p-2":
+        one = replace(host, name=name, size=2, chips=1, cores=2, chips_per_worker=1)
+        return replace(one, topology="1x1x1")
+    facts = replace(host.facts, name="tpu7x", api_type="TPU7X", devices_per_chip=2)
+    return replace(host, name=name, facts=facts)
 
 
 class WorkerOracle(Protocol):
@@ -47,6 +69,10 @@ class WorkerOracle(Protocol):
         """Return the addresses of all workers on the node's network, including its own."""
         ...
 
+    def metadata(self, node: str) -> Mapping[str, str] | None:
+        """Return the present metadata of an instance, or None if `node` is a Cloud TPU node."""
+        ...
+
     def project_number(self, node: str) -> str:
         """Return the number of the node's project."""
         ...
@@ -58,8 +84,11 @@ class WorkerHost(Protocol):
     `node` is a full resource name, except in `boot`: there it is the node's JSON object.
     """
 
-    def allocate(self, node: str, count: int) -> list[WorkerRecord]:
-        """Choose addresses and host keys for `count` workers, without starting them."""
+    def allocate(self, node: str, count: int, hostname: str = "") -> list[WorkerRecord]:
+        """Choose addresses and host keys for `count` workers, without starting them.
+
+        `hostname` is that of a single worker; by default the names are like Cloud TPU's.
+        """
         ...
 
     def boot(self, node: dict[str, Any], workers: Sequence[WorkerRecord]) -> None:

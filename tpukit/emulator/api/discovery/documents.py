@@ -83,7 +83,12 @@ class DiscoveryDocument:
     @property
     def parameters(self) -> Json:
         """The query parameters that all methods share."""
-        return {**self.document["parameters"], **_PARAMETERS_BEYOND.get(self.name, {})}
+        return {**self.document["parameters"], **self.parameters_beyond}
+
+    @property
+    def parameters_beyond(self) -> Json:
+        """The query parameters that clients send and the published document lacks."""
+        return _PARAMETERS_BEYOND.get(self.name, {})
 
     @cached_property
     def methods(self) -> dict[tuple[str, str], Json]:

@@ -108,7 +108,9 @@ class ApiMethod:
                 values[key] = str(_query_value(reader, own[key], text, snake(key)))
             elif shared:
                 # Google's own clients send `$alt=json;enum-encoding=int`.
-                _query_value(reader, shared, text.partition(";")[0], name)
+                value = _query_value(reader, shared, text.partition(";")[0], name)
+                if name in self.document.parameters_beyond:
+                    values[name] = str(value)
             else:
                 why = f"Cannot bind query parameter. Field '{name}' could not be found in request"
                 reader.unknown("", name, f"{why} message.")

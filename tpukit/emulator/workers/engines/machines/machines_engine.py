@@ -77,7 +77,7 @@ class MachinesEngine(NetworkedEngine[BootedMachine]):
         install_programs(worker, ("machine", "accounts"), Path("/usr/bin/python3"))
         options = self._write_files(worker)
         network, sockets = self._networks.make(worker, serve_ssh=False)
-        groups = f"{self._groups}{worker.record.hostname}"
+        groups = f"{self._groups}{worker.record.folder_name}"
         self._add(worker, boot(worker, network, self._root, groups, options))
         return sockets
 

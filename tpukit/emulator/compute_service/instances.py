@@ -1,0 +1,310 @@
+"""The instance methods of Compute Engine: they check each change before the store begins it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from tpukit.accelerators import region_of
+from tpukit.emulator.compute_service.instance_request import parse_instance, valid_seconds
+from tpukit.emulator.compute_service.instance_store import InstanceStore
+from tpukit.emulator.compute_service.machine_types import MACHINE_TYPES, MachineType, MachineTypes
+from tpukit.emulator.compute_service.projects import (
+    ComputeOperations,
+    aggregated_page,
+    check_fingerprint,
+    checked_items,
+    fingerprint,
+    found_page,
+    not_found,
+)
+from tpukit.emulator.core.api_errors import ApiError, Json, Status
+from tpukit.emulator.core.guest_entries import guest_entries
+from tpukit.emulator.core.service_context import Call, ServiceContext, Views
+from tpukit.emulator.tpu_service.catalogue import Catalogue
+from tpukit.emulator.tpu_service.node_fields import check_labels, check_tags
+from tpukit.emulator.tpu_service.quotas import COMPUTE_QUOTAS
+
+
+@dataclass(frozen=True)
+class Instances:
+    """The instances of every project and zone, each one host of a TPU."""
+
+    _context: ServiceContext
+    _catalogue: Catalogue
+    _operations: ComputeOperations
+    _machines: MachineTypes
+    _store: InstanceStore
+
+    def insert(self, call: Call) -> Json:
+        full = f"{self._place(call)}{call.body.get('name', '')}"
+        if begun := self._operations.repeated(call, "insert", full):
+            return begun
+        instance, machine = parse_instance(self._context, self._machines, call)
+        if full in self._store:
+            raise ApiError("ALREADY_EXISTS", f"The resource '{full}' already exists")
+        for disk in instance["disks"]:
+            if "made" in disk and disk["source"] in self._context.state.disks:
+                raise ApiError("ALREADY_EXISTS", f"The resource '{disk['source']}' already exists")
+        error = self._quota_error(call, instance, machine)
+        if error is None and call.failure:
+            error = _failed(call, call.failure, machine)
+        flexible = instance["scheduling"]["provisioningModel"] == "FLEX_START"
+        if error is None and flexible and call.delay > valid_seconds(call):
+            error = _stockout(call, machine)
+        return self._store.add(call, full, instance, machine, error)
+
+    def get(self, call: Call) -> Json:
+        return self._view(self._find(call))
+
+    def list(self, call: Call) -> Json:
+        place = self._place(call)
+        mine = (name for name in self._store if name.startswith(place))
+        return {"kind": "compute#instanceList", **found_page(call, Views(mine, self._view))}
+
+    def aggregated(self, call: Call) -> Json:
+        """Return the instances of all zones, by `zones/ZONE`."""
+        prefix = f"projects/{call.project}/zones/"
+        mine = (name for name in self._store if name.startswith(prefix))
+        page = aggregated_page(call, Views(mine, self._view), "zones", "instances")
+        return {"kind": "compute#instanceAggregatedList", **page}
+
+    def delete(self, call: Call) -> Json:
+        asked = f"{self._place(call)}{call.path['instance']}"
+        if begun := self._operations.repeated(call, "delete", asked):
+            return begun
+        name = self._find(call)
+        if call.failure:
+            machine = _machine(self._store.instance(name))
+            error = _failed(call, call.failure, machine)
+            seconds = self._context.timing.change
+            return self._operations.begin(call, "delete", name, seconds, error)
+        return self._store.remove(call, name)
+
+    def stop(self, call: Call) -> Json:
+        """Stop an instance; a TERMINATED one stays so, and the operation succeeds."""
+        name = self._in(call, {"RUNNING", "TERMINATED"})
+        if self._store.status(name) == "TERMINATED":
+            return self._operations.begin(call, "stop", name)
+        return self._store.stop(call, name)
+
+    def start(self, call: Call) -> Json:
+        """Start an instance; a RUNNING one stays so, and the operation succeeds."""
+        name = self._in(call, {"RUNNING", "TERMINATED"})
+        if self._store.status(name) == "RUNNING":
+            return self._operations.begin(call, "start", name)
+        if call.failure:
+            machine = _machine(self._store.instance(name))
+            error, seconds = _failed(call, call.failure, machine), self._context.timing.refusal
+            return self._operations.begin(call, "start", name, seconds, error)
+        return self._store.start(call, name)
+
+    def set_metadata(self, call: Call) -> Json:
+        """Replace all items, also those that Compute Engine wrote itself."""
+        name = self._find(call)
+        items = checked_items(call.body)
+        check_fingerprint(call.body.get("fingerprint"), self._store.instance(name)["metadata"])
+        self._store.change(name, metadata=items)
+        return self._operations.begin(call, "setMetadata", name)
+
+    def set_labels(self, call: Call) -> Json:
+        name, labels = self._find(call), call.body.get("labels") or {}
+        check_labels(labels)
+        present = self._store.instance(name).get("labels", {})
+        check_fingerprint(call.body.get("labelFingerprint"), present, "labels")
+        self._store.change(name, labels=labels)
+        return self._operations.begin(call, "setLabels", name)
+
+    def set_tags(self, call: Call) -> Json:
+        name, tags = self._find(call), call.body.get("items") or []
+        check_tags(tags)
+        check_fingerprint(call.body.get("fingerprint"), self._store.instance(name)["tags"], "tags")
+        self._store.change(name, tags=tags)
+        return self._operations.begin(call, "setTags", name)
+
+    def get_guest_attributes(self, call: Call) -> Json:
+        """Return the attributes below `queryPath`, if metadata enables them and any exist."""
+        name, path = self._find(call), call.query.get("queryPath", "")
+        node = self._store.node(name)
+        record = self._context.state.projects.get(call.project, {"items": []})
+        shared = {item["key"]: item.get("value", "") for item in record["items"]}
+        key = "enable-guest-attributes"
+        enabled = {**shared, **node["metadata"]}.get(key, "").upper() == "TRUE"
+        published: list[Json] = []
+        if enabled and self._store.status(name) == "RUNNING":
+            attributes = self._store.guest_attributes(name)
+            published = list(guest_entries(self._store.worker(name), attributes, path))
+        if not published:
+            raise ApiError(
+                "NOT_FOUND", f"The resource '{path}' of type 'Guest Attribute' was not found."
+            )
+        return {
+            "kind": "compute#guestAttributes",
+            "queryPath": path,
+            "queryValue": {"items": published},
+            "selfLink": f"{self._context.compute_base}{name}/guestAttributes/",
+        }
+
+    def view(self, name: str) -> Json:
+        """Return an instance, given its full name."""
+        return self._view(name)
+
+    def _place(self, call: Call) -> str:
+        place = f"projects/{call.project}/zones/{call.path['zone']}"
+        if call.path["zone"] not in self._catalogue.zones:
+            raise not_found(place)
+        return f"{place}/instances/"
+
+    def _find(self, call: Call) -> str:
+        full = f"{self._place(call)}{call.path['instance']}"
+        if full not in self._store:
+            raise not_found(full)
+        return full
+
+    def _in(self, call: Call, states: Collection[str]) -> str:
+        name = self._find(call)
+        if self._store.status(name) not in states:
+            why = f"The resource '{name}' is not ready"
+            raise ApiError("INVALID_ARGUMENT", why, reason="resourceNotReady")
+        return name
+
+    def _quota_error(self, call: Call, instance: Json, machine: MachineType) -> Json | None:
+        """Return the error of an insert that exceeds a quota of its region, or None."""
+        region = region_of(call.path["zone"])
+        name = quota_name(instance)
+        record = self._context.state.quotas.get(f"{region}/{name}") if name else None
+        if record is None:
+            return None
+        used = sum(
+            _machine(other).accelerator.chips
+            for full, other in ((full, self._store.instance(full)) for full in self._store)
+            if full.split("/")[1] == call.project
+            and region_of(full.split("/")[3]) == region
+            and quota_name(other) == name
+        )
+        limit = record["limit"]
+        if used + machine.accelerator.chips <= limit:
+            return None
+        details = {
+            "metricName": f"compute.googleapis.com/{name.removesuffix('-per-project-region')}",
+            "limitName": name,
+            "dimensions": {"region": region},
+            "limit": float(limit),
+        }
+        return {
+            "code": "QUOTA_EXCEEDED",
+            "message": f"Quota '{name}' exceeded.  Limit: {float(limit)} in region {region}.",
+            "errorDetails": [{"quotaInfo": details}],
+            "httpErrorStatusCode": 403,
+            "httpErrorMessage": "FORBIDDEN",
+        }
+
+    def _view(self, name: str) -> Json:
+        base, instance = self._context.compute_base, self._store.instance(name)
+        own = {key: value for key, value in instance.items() if key not in _INTERNAL}
+        worker, (interface, *_) = self._store.worker(name), instance["networkInterfaces"]
+        allocated = instance["status"] not in ("PENDING", "PROVISIONING")
+        running = instance["status"] in ("STAGING", "RUNNING")
+        address = {"natIP": worker.address} if running else {}
+        configs = [{**config, **address} for config in interface["accessConfigs"]]
+        shown = {
+            "kind": "compute#networkInterface",
+            "name": "nic0",
+            **interface,
+            "network": base + interface["network"],
+            "subnetwork": base + interface["subnetwork"],
+            "fingerprint": fingerprint(interface),
+            **({"networkIP": worker.address} if allocated else {}),
+        }
+        shown.pop("accessConfigs")
+        labels, items = instance.get("labels", {}), instance["metadata"]
+        ends = instance.get("terminationTimestamp")
+        scheduling = {"terminationTimestamp": ends} if ends else {}
+        return {
+            "kind": "compute#instance",
+            **own,
+            "zone": base + instance["zone"],
+            "machineType": base + instance["machineType"],
+            "metadata": {
+                "kind": "compute#metadata",
+                "fingerprint": fingerprint(items),
+                "items": items,
+            },
+            "tags": {"fingerprint": fingerprint(instance["tags"]), "items": instance["tags"]},
+            "labelFingerprint": fingerprint(labels),
+            "networkInterfaces": [{**shown, **({"accessConfigs": configs} if configs else {})}],
+            "disks": [{**disk, "source": base + disk["source"]} for disk in instance["disks"]],
+            "resourceStatus": {"scheduling": scheduling},
+            "canIpForward": False,
+            "deletionProtection": False,
+            "fingerprint": fingerprint(own),
+            "startRestricted": False,
+            "selfLink": base + name,
+        }
+
+
+#: The fields of a recorded instance that no answer has.
+_INTERNAL = ("family", "terminationTimestamp")
+
+
+def quota_name(instance: Json) -> str:
+    """Return the quota that an instance uses, or "" if a reservation covers it."""
+    model = instance["scheduling"]["provisioningModel"]
+    if model == "RESERVATION_BOUND":
+        return ""
+    standard, preemptible = COMPUTE_QUOTAS[_machine(instance).name.partition("-")[0]]
+    return preemptible if model in ("SPOT", "FLEX_START") else standard
+
+
+def _machine(instance: Json) -> MachineType:
+    return MACHINE_TYPES[instance["machineType"].rsplit("/", 1)[1]]
+
+
+def _failed(call: Call, failure: Status, machine: MachineType) -> Json:
+    """Return an injected fault as the error of an operation, in Compute Engine's form."""
+    if failure.reason == "stockout":
+        return _stockout(call, machine)
+    return {"code": failure.status, "message": failure.message}
+
+
+def _stockout(call: Call, machine: MachineType) -> Json:
+    """Return a stockout's error: its form is from kubernetes/k8s.io#9834 and ai-on-gke#849.
+
+    The reason of a TPU is "stockout": ../shared/reference/compute-engine.md, 2.1.
+    """
+    zone = call.path["zone"]
+    help_ = {
+        "description": "Troubleshooting documentation",
+        "url": "https://cloud.google.com/compute/docs/resource-error",
+    }
+    text = (
+        f"A {machine.name} VM instance is currently unavailable in the {zone} zone. "
+        "Alternatively, you can try your request again with a different VM hardware configuration "
+        "or at a later time. For more information, see the troubleshooting documentation."
+    )
+    metadatas = {
+        "attachment": "",
+        "vmType": machine.name,
+        "zone": zone,
+        "zonesAvailable": "",
+    }
+    return {
+        "code": "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS",
+        "message": (
+            f"The zone 'projects/{call.project}/zones/{zone}' does not have enough resources "
+            "available to fulfill the request.  '(resource type:compute)'."
+        ),
+        "errorDetails": [
+            {"help": {"links": [help_]}},
+            {"localizedMessage": {"locale": "en-US", "message": text}},
+            {
+                "errorInfo": {
+                    "reason": "stockout",
+                    "domain": "compute.googleapis.com",
+                    "metadatas": metadatas,
+                }
+            },
+        ],
+        "httpErrorStatusCode": 503,
+        "httpErrorMessage": "SERVICE UNAVAILABLE",
+    }
