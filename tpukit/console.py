@@ -73,6 +73,7 @@ class View:
     next: Sequence[Fix] = ()
     warnings: Sequence[str] = ()
     status: int = 0  #: the exit status
+    name: str = ""  #: the thing whose fields the rows are; `-o name` prints it
     spare: Sequence[str] = ()
 
     def only(self, columns: Sequence[str]) -> View:
@@ -116,8 +117,9 @@ class Console:
             self._draw(view)
         else:
             shown = one_line if view.columns else _plain_line
-            for row in view.rows:
-                cells = row[:1] if self.output == "name" else row
+            by_name = self.output == "name"
+            for row in [[view.name]] if by_name and view.name else view.rows:
+                cells = row[:1] if by_name else row
                 self.out.write("\t".join(shown(str(cell)) for cell in cells) + "\n")
         self.out.flush()
         for line in view.warnings:

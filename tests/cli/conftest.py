@@ -106,9 +106,10 @@ class Local:
         done = warm_tpukit.run(words, env={**self.environment, **(extra or {})}, **given)
         return Result(done.returncode, done.stdout, done.stderr)
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
+    def start(self, *words: str, **given: Any) -> subprocess.Popen[str]:
         process = WarmTpukit(
             words,
+            **given,
             env=self.environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

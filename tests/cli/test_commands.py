@@ -214,6 +214,11 @@ def test_list_in_another_form_or_with_other_columns(run: Run, prompt_cloud: Clou
     environment = prompt_cloud.environment()
     assert run("-o", "name", "list", environment=environment).out == "demo\n"
     assert run("list", "--columns", "state,name", environment=environment).out == "READY\tdemo\n"
+    assert run("describe", "demo", "-o", "name", environment=environment).out == "demo\n"
+    assert run("extend", "demo", "--ttl", "2h", environment=environment).status == 0
+    expires = run("list", "--columns", "name,expires", environment=environment).out
+    end = run("describe", "demo", "--json", environment=environment).document["slice"]["lifetime"]
+    assert expires == f"demo\t{end['expires']}\n"
     table = run("list", "--output=table", environment=environment).out.splitlines()
     assert table[0].split()[:4] == ["NAME", "ZONE", "TYPE", "STATE"]
     document = run("list", "-o", "json", environment=environment).document
@@ -233,6 +238,13 @@ def test_list_in_another_form_or_with_other_columns(run: Run, prompt_cloud: Clou
 )
 def test_an_unknown_form_is_refused(run: Run, words: tuple[str, ...], told: str) -> None:
     assert told in run("list", *words).says(2).err
+
+
+def test_two_forms_at_once_are_refused(run: Run) -> None:
+    told = run("list", "--json", "-o", "tsv")
+    assert told.status == 2
+    assert told.document["error"]["message"] == "--json and --output tsv exclude each other"
+    assert run("types", "--json", "-o", "json").status == 0
 
 
 def test_an_error_before_the_command_has_the_chosen_form_too(run: Run) -> None:

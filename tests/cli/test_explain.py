@@ -53,6 +53,12 @@ def test_an_unknown_text_is_an_error_and_no_text_a_wrong_use(
     assert "no text to explain" in run("explain").says(2).err
 
 
+def test_a_remedy_that_is_a_command_has_the_flags_that_it_needs(run: Run) -> None:
+    assert "tpukit --local list: shows" in run("--local", "explain", "exit 3").out
+    busy = "The TPU is already in use by process with pid 4711."
+    assert "tpukit smoke NAME --level 0 shows it" in run("explain", busy).out
+
+
 def test_escape_codes_of_the_text_do_not_reach_the_terminal(run: Run) -> None:
     told = run("explain", "\x1b[31mReservation not found\x1b[0m")
     assert told.status == 0

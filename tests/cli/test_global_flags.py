@@ -78,6 +78,16 @@ def test_a_suggested_command_has_the_profile_of_the_flag_or_the_variable() -> No
         assert [completed(flags, each, environ) for each in alone] == [*alone]
 
 
+def test_the_way_to_the_workers_is_repeated_where_the_command_goes_there() -> None:
+    def by(line: str, *route: str) -> str:
+        return str(GlobalFlags().complete(Fix(tuple(line.split())), {}, route))
+
+    assert by("tpukit kill demo one", "--iap") == "tpukit kill demo one --iap"
+    assert by("tpukit run demo -- top", "--jump", "b") == "tpukit run demo --jump b -- top"
+    for line in ("tpukit ssh demo --iap", "tpukit delete demo", "tpukit list"):
+        assert by(line, "--iap") == line
+
+
 @pytest.fixture
 def tpukit(tmp_path: Path) -> Iterator[Tpukit]:
     found = Tpukit(tmp_path)

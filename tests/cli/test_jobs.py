@@ -151,6 +151,14 @@ def test_an_attached_run_is_listed_and_kill_ends_it(local: Local, team: str) -> 
     assert not attached(local, team, "attached, client gone")
 
 
+def test_a_daemon_that_an_ended_run_left_behind_is_no_attached_run(local: Local, team: str) -> None:
+    left = local.run("run", team, "--", "setsid sleep 1000 >/dev/null 2>&1 &")
+    assert left.status == 0
+    (run,) = attached(local, team, "attached, ended")
+    assert local.run("kill", team, run).status == 0
+    assert not attached(local, team, "attached, ended")
+
+
 def attached(local: Local, name: str, state: str) -> set[str]:
     """Return the runs that stand so on all four workers."""
     jobs = json.loads(local.run("jobs", name, "--json").out)["jobs"]
@@ -217,8 +225,10 @@ def test_ctrl_c_names_the_run_that_goes_on(local: Local, team: str) -> None:
             process.send_signal(signal.SIGINT)
             _, told = process.communicate(timeout=60)
         assert process.returncode == 130
-        assert told.splitlines()[-3:] == [
+        assert told.splitlines()[-5:] == [
             f"run {run} goes on",
+            f"next: tpukit --local attach {team} {run}",
+            "note: follows it again",
             f"next: tpukit --local kill {team} {run}",
             "note: ends it",
         ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -68,4 +69,10 @@ def test_a_key_of_the_user_s_own_is_asked_for_once(
     assert out.count("welcome") == 2, screen
     assert screen.count("passphrase of") == 1
     assert PASSPHRASE not in screen
+    if shutil.which("ssh"):
+        words = ["ssh", "demo", "--terminal", "--", "echo welcome"]
+        out, screen = typed(words, environment, PASSPHRASE)
+        assert out.split() == ["welcome"], screen
+        assert screen.count("passphrase") == 1
+        assert PASSPHRASE not in screen
     assert key.with_suffix(".pub").read_text() == before

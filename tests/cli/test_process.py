@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
 import resource
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -126,8 +128,8 @@ except KeyboardInterrupt:
 #: then tells of it lets the other threads go first, so that what they do at once meets it there.
 FINALISING = """
 import os, queue, signal, sys, time
-from tpukit.cli.signals import end_at_termination, lose_none
-end_at_termination()
+from tpukit.cli.signals import end_at_signals, lose_none
+end_at_signals()
 lose_none()
 
 class Finalised:
@@ -147,6 +149,30 @@ try:
 except KeyboardInterrupt as error:
     print(type(error).__name__)
 """
+
+
+@pytest.mark.parametrize("start", ["module", "command"])
+def test_ctrl_c_during_the_imports_ends_the_command_quietly(tmp_path: Path, start: str) -> None:
+    """A library that takes long to load stands in for all of them."""
+    slow = "import time; print('loading', flush=True); time.sleep(60)"
+    (tmp_path / "typer.py").write_text(slow)
+    pyproject = Path(__file__).parents[2] / "pyproject.toml"
+    module, _, function = tomllib.loads(pyproject.read_text())["project"]["scripts"][
+        "tpukit"
+    ].partition(":")
+    line = ["-c", f"from {module} import {function}; {function}()"]
+    with subprocess.Popen(
+        [sys.executable, *(line if start == "command" else ["-m", "tpukit"]), "types"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "loading\n"
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=30) == ("", "")
+    assert process.returncode == 130
 
 
 def test_a_signal_ends_a_wait_whichever_thread_it_was_given_to() -> None:

@@ -42,6 +42,8 @@ def test_the_queue_is_made_listed_described_and_deleted(
     assert f"next: tpukit queue delete dead --zone {ZONE}" in listed.err
     described = run("queue", "describe", "dead", environment=environment).out
     assert "what to do\tread why, delete it" in described
+    name = run("queue", "describe", "dead", "-o", "name", environment=environment).out
+    assert name == "dead\n"
     assert "pair-0 (" not in run("queue", "delete", "pair", environment=environment).says(2).out
     planned = run("queue", "delete", "dead", "--dry-run", environment=environment).out
     assert planned.startswith("DELETE ")

@@ -9,10 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 from support.local_cloud import ZONE, Cloud, json_reply, scripted
 
 from cli.conftest import Run
 from tpukit.access import ssh_rule
+from tpukit.cli.global_flags import CONNECTING
+from tpukit.cli.main import application
 from tpukit.cli.parameters import RouteFlags
 from tpukit.errors import BadInput
 from tpukit.ssh import dial
@@ -48,6 +51,14 @@ def words_of(verb: str, *flags: str) -> tuple[str, ...]:
     line = VERBS[verb]
     remote = ("--", "true") if line[0] in ("run", "ssh", "diagnose") else ()
     return (*line, *flags, *remote)
+
+
+def test_each_verb_whose_suggested_lines_repeat_the_route_takes_its_flags() -> None:
+    commands = typer.main.get_command(application())
+    for name in CONNECTING:
+        command = commands.commands[name]
+        command = command.commands["apply"] if name == "provision" else command
+        assert {"iap", "jump", "internal_ips"} <= {flag.name for flag in command.params}, name
 
 
 @pytest.mark.parametrize("verb", VERBS)

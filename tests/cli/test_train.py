@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
 import signal
 import subprocess
 import time
@@ -12,8 +15,7 @@ from pathlib import Path
 import pytest
 from support.openssh_server import eventually
 
-from cli.conftest import Local
-from tpukit.cli.verbs.run import is_python
+from cli.conftest import Local, Result
 
 pytestmark = pytest.mark.process
 
@@ -132,20 +134,110 @@ def test_a_result_that_is_missing_hides_no_failure(local: Local, pair: str, app:
     assert f"there is no ./{app.name}/none.txt" in local.run(*words, "true").says(3).err
 
 
-def test_ctrl_c_leaves_its_run_running(local: Local, pair: str, app: Path) -> None:
-    line = ("train", pair, "--push", str(app), "--run-id", "long", "--", "echo here; sleep 300")
-    process = local.start(*line)
-    assert process.stdout
+def interrupted(process: subprocess.Popen[str], moment: str) -> str:
+    """Send Ctrl-C after a line of stderr with the moment; return what is said from there on."""
     assert process.stderr
-    assert process.stdout.readline().endswith("here\n")
+    assert next(line for line in iter(process.stderr.readline, "") if moment in line)
     process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 130
-    told = process.stderr.read()
-    assert f"run long goes on\nnext: tpukit --local kill {pair} long\nnote: ends it\n" in told
-    assert "error:" not in told
+    said = process.stderr.read()
+    assert process.wait(60) == 130, said
+    assert "tpukit --local delete" not in said
+    return said
+
+
+def typed(local: Local, line: str, folder: Path) -> Result:
+    """Type a suggested line in a folder."""
+    program, *words = shlex.split(line)
+    assert program == "tpukit"
+    return local.run(*words, cwd=folder)
+
+
+def suggested(said: str) -> list[str]:
+    """Return the suggested lines."""
+    return re.findall(r"^(?:next|fix): (tpukit .*)$", said, re.MULTILINE)
+
+
+def test_ctrl_c_leaves_its_run_running(local: Local, pair: str, app: Path) -> None:
+    """It names the run, and each line that it suggests works, also that for the results."""
+    run, folder = ("--push", str(app), "--run-id", "long"), app.parent
+    command = "echo 7 >out.txt; echo here; sleep 300"
+    words = ("train", pair, *run, "--fetch", "out.txt", "--", command)
+    process = local.start(*words, cwd=folder)
+    assert process.stdout
+    assert process.stdout.readline().endswith("here\n")
+    said = interrupted(process, "started it")
+    assert "run long goes on\n" in said
+    assert "error:" not in said
+    attach, kill, copy = suggested(said)
+    assert [attach, kill] == [f"tpukit --local {verb} {pair} long" for verb in ("attach", "kill")]
     states = local.run("jobs", pair, "long", "--json").document["jobs"]
     assert [job["state"] for job in states] == ["running", "running"]
-    assert local.run("kill", pair, "long").status == 0
+    assert typed(local, copy, folder).status == 0
+    assert (app / "out.txt").read_text() == "7\n"
+    assert typed(local, kill, folder).status == 0
+    followed = typed(local, attach, folder)
+    assert {"[0] here", "[1] here"} <= {*followed.out.splitlines()}
+    assert f"{pair} worker 1 exited with status 143" in followed.err
+
+
+def test_ctrl_c_before_the_start_says_that_nothing_was_started(
+    local: Local, pair: str, app: Path
+) -> None:
+    """While it pushes, and while it waits for a worker that stands still."""
+    (app / "large").write_bytes(os.urandom(2_000_000))
+    words = ("train", pair, "--push", str(app), "--run-id", "never", "--", "true")
+    kept = "files that have arrived stay; the same command continues from there"
+    for fault, moment in (
+        (("slow", "--rate", "50000"), "changed, to"),
+        (("frozen",), "trying for"),
+    ):
+        assert local.run("emulator", "worker", pair, "1", "--fault", *fault).status == 0
+        try:
+            said = interrupted(local.start(*words), moment)
+        finally:
+            assert local.run("emulator", "worker", pair, "1", "--clear").status == 0
+        assert f"error: interrupted\nwhy: nothing was started\nexists: {kept}\n" in said
+        assert not suggested(said)
+    local.run("jobs", pair, "never").says(3)
+
+
+def test_ctrl_c_before_a_run_is_followed_names_it(local: Local, pair: str) -> None:
+    assert local.run("run", pair, "--detach", "--run-id", "slow", "--", "sleep 300").status == 0
+    assert local.run("emulator", "worker", pair, "1", "--fault", "frozen").status == 0
+    try:
+        said = interrupted(local.start("attach", pair, "slow"), "trying for")
+    finally:
+        assert local.run("emulator", "worker", pair, "1", "--clear").status == 0
+    assert "error: interrupted\nexists: run slow was not ended\n" in said
+    attach, kill = suggested(said)
+    assert attach == f"tpukit --local attach {pair} slow"
+    assert typed(local, kill, Path()).status == 0
+
+
+@pytest.mark.parametrize("status", [0, 5])
+def test_ctrl_c_during_the_fetch_gives_the_line_that_continues_it(
+    local: Local, pair: str, app: Path, tmp_path: Path, status: int
+) -> None:
+    """The same command would start another run, so it is not that; whatever the run's status."""
+    command = f"head -c 3000000 /dev/urandom >big; sleep 3; exit {status}"
+    words = ("train", pair, "--push", str(app), "--fetch", "big", "--", command)
+    process = local.start(*words, cwd=tmp_path)
+    assert process.stderr
+    assert next(line for line in iter(process.stderr.readline, "") if "started it" in line)
+    slow = ("emulator", "worker", pair, "0", "--fault", "slow", "--rate", "200000")
+    assert local.run(*slow).status == 0
+    try:
+        eventually(lambda: any(app.glob(".tpukit-*.part")), 60)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+    finally:
+        assert local.run("emulator", "worker", pair, "0", "--clear").status == 0
+    said = process.stderr.read()
+    assert "exists: the run has ended; files that have arrived stay\n" in said
+    assert "the same command" not in said
+    (copy,) = suggested(said)
+    assert typed(local, copy, tmp_path).status == 0
+    assert (app / "big").stat().st_size == 3_000_000
 
 
 def test_run_with_push_starts_in_the_pushed_folder(local: Local, pair: str, app: Path) -> None:
@@ -173,9 +265,40 @@ def test_of_two_environments_none_is_chosen(local: Local, pair: str, app: Path) 
     assert local.run("run", pair, "--", make).status == 0
     words = ("run", pair, "--push", str(app), "--worker", "0", "--", "python3", "train.py")
     done = local.run(*words)
+    missing = [local.run(verb, pair, "--", "no-such-program", cwd=app) for verb in ("run", "train")]
+    by_path = local.run("run", pair, "--", "./python train.py")
     assert local.run("run", pair, "--", remove).status == 0
     assert done.out.split()[1] not in ("jax", "flax")
     assert "environment" not in done.err
+    for hinted in missing:
+        assert hinted.status == 127
+        assert "\nnext: add --with flax or --with jax: then its programs are found" in hinted.err
+    assert by_path.status == 127
+    assert "--with" not in by_path.err
+
+
+def test_python_that_is_not_the_same_on_every_slice_starts_nowhere(
+    local: Local, pair: str, app: Path
+) -> None:
+    """Before it starts on one of them. With the same environment on both, it starts."""
+    assert local.run("create", "v3-8", "other").status == 0
+    assert local.run("firewall", "apply", "other").status == 0
+    try:
+        words = ("--", "env", "A=1", "python", "train.py")
+        for verb in (("run", "--push", str(app)), ("train",), ("train", "--run-id", "no")):
+            done = local.run(verb[0], f"{pair},other", *verb[1:], *words, cwd=app)
+            assert "the slices have different environments for python\n" in done.says(2).err
+            assert f"why: {pair} has jax\n     other has none\n" in done.err
+            assert "fix: tpukit --local provision other jax\n" in done.err
+        assert local.run("jobs", "other").out == ""
+        assert local.run("run", "other", "--", MAKE.format("jax")).status == 0
+        done = local.run("run", f"{pair},other", "--push", str(app), *words)
+        assert sorted(line.split()[2] for line in done.out.splitlines()) == ["jax"] * 3
+        assert local.run("run", "other", "--", MAKE.format("flax")).status == 0
+        done = local.run("run", f"{pair},other", *words)
+        assert "fix: add --with jax\n" in done.says(2).err
+    finally:
+        assert local.run("delete", "other", "--yes").status == 0
 
 
 BUSY = "RuntimeError: The TPU is already in use by process with pid 4711."
@@ -185,7 +308,7 @@ def test_a_known_error_of_a_program_is_explained(local: Local, pair: str) -> Non
     """Attached or detached, once for all workers; with the name of the slice in the remedy."""
     line = f"echo '{BUSY}' >&2; exit 1"
     cause = f"warning: {pair} worker 0 and 1 more: Another process holds the chips"
-    remedy = f"next: tpukit smoke {pair} --level 0 shows it; end it with tpukit kill {pair}"
+    remedy = f"next: tpukit --local smoke {pair} --level 0\nnote: shows it, "
     attached = local.run("run", pair, "--", line)
     assert local.run("run", pair, "--detach", "--run-id", "busy", "--", line).status == 0
     for done in (attached, local.run("attach", pair, "busy")):
@@ -382,20 +505,3 @@ def told(process: subprocess.Popen[str]) -> Iterator[str]:
     """Yield each line of stderr when it comes."""
     assert process.stderr
     return iter(process.stderr.readline, "")
-
-
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("python train.py", True),
-        ("  python3 -m app", True),
-        ("RATE=0.1 SEED=2 python train.py", True),
-        ("/usr/bin/python3 train.py", False),
-        ("cd app && python train.py", False),
-        ("pythonic", False),
-        ("A=1", False),
-        ("", False),
-    ],
-)
-def test_only_a_bare_name_is_python_s(line: str, expected: bool) -> None:
-    assert is_python(line) is expected

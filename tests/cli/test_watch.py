@@ -38,7 +38,7 @@ def test_a_watch_that_makes_no_sense_is_refused_before_anything_is_changed(
     prompt_cloud.tpu.create(prompt_cloud.request("foreign"))
     for code, words in (
         (2, ["demo"]),
-        (2, ["--", "true"]),
+        (3, ["--", "true"]),
         (2, ["Demo", "--", "true"]),
         (2, ["demo", "--max-wait", "soon", "--", "true"]),
         (2, ["demo", "--zones", "mars", "--", "true"]),
@@ -126,6 +126,14 @@ def test_capacity_that_no_create_buys_is_not_bought_on_demand_unasked(
     assert "fix: tpukit watch demo --on-demand -- 'train me'" in told
     words = ("up", "v3-8", "demo", "--keep", "--best-effort")
     assert "best-effort" in run(*words, environment=environment).says(2).err
+
+
+def test_no_watch_of_a_slice_that_does_not_exist_is_suggested(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    told = run("watch", "nope", environment=prompt_cloud.environment()).says(3).err
+    assert "no slice nope" in told
+    assert "tpukit watch" not in told
 
 
 def test_a_slice_that_was_never_made_does_not_exist(run: Run, prompt_cloud: Cloud) -> None:

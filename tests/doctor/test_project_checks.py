@@ -372,7 +372,8 @@ def test_a_lost_slice_is_explained(world: World) -> None:
     _, findings = world.doctor("demo", "--zone", ZONE)
     (state,) = [row for row in findings if row["check"] == "slice"]
     assert "does not come back" in state["said"]
-    assert "tpukit up demo --recreate" in state["fix"]["note"]
+    remade = ["up", "v3-8", "demo", "--zone", ZONE, "--recreate"]
+    assert state["fix"]["arguments"][-6:] == remade
 
 
 def test_a_missing_role_is_named_with_the_command_that_grants_it(world: World) -> None:

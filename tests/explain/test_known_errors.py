@@ -10,7 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from tpukit.explain.known_errors import PAGE, ROLES, explanations, first_known, worker_errors
+from tpukit.explain.known_errors import (
+    PAGE,
+    ROLES,
+    explanations,
+    first_known,
+    of_program,
+    worker_errors,
+)
 from tpukit.google.failures import api_errors
 
 ROWS = {row["id"]: row for _, row in (*api_errors(), *worker_errors())}
@@ -104,6 +111,21 @@ def test_a_cause_comes_before_the_line_that_only_reports_it() -> None:
     assert [ROLES.index(row.role) for row in known] == sorted(
         ROLES.index(row.role) for row in known
     )
+
+
+def test_the_remedy_of_a_program_s_error_is_a_command_for_its_slice() -> None:
+    known = of_program("ModuleNotFoundError: No module named 'torch_xla.core'\n", "demo")
+    assert known
+    assert known.fix.arguments == ("tpukit", "provision", "demo", "torch_xla")
+    for _, row in worker_errors():
+        for text in row["examples"] if row["where"] in ("worker", "chips") else ():
+            fix = (known := of_program(text, "demo")) and known.fix
+            assert "NAME" not in str(fix) or "apt:PACKAGE" in str(fix), row["id"]
+
+
+def test_only_what_is_no_framework_is_a_missing_module() -> None:
+    assert first("ModuleNotFoundError: No module named 'jaxtyping'") == "no-module"
+    assert [known.id for known in explanations("No module named 'jax'")] == ["no-framework"]
 
 
 def test_an_unknown_text_has_no_explanation() -> None:

@@ -195,6 +195,7 @@ def test_an_interrupted_start_leaves_nothing_running(
         start(chosen, "touch ran; sleep 1000")
     withdrawn.set()
     assert (caught.value.exists, caught.value.fix) == ((), None)
+    assert caught.value.why == "run train was ended on every worker"
     # The agent, the listing, what takes the run's place, its end, and the start that comes late.
     servers[1].wait_until(lambda: len(servers[1].commands) == 6)
     assert stand(workers[:2]) == [("finished", 143)] * 2
@@ -227,6 +228,8 @@ def test_where_a_start_could_not_be_withdrawn_is_said(
     assert "run train may run on demo worker 0" in error.exists
     assert error.fix
     assert error.fix.arguments == ("tpukit", "kill", "demo", "train")
+    assert error.otherwise
+    assert error.otherwise.arguments == ("tpukit", "attach", "demo", "train")
     os.killpg(os.getpgid(int((servers[0].home / "pid").read_text())), signal.SIGKILL)
 
 

@@ -95,6 +95,25 @@ def greeted_by_openssh(server: UbuntuServer, key: KeyPair, folder: Path) -> bool
 
 
 @pytest.mark.parametrize("kind", ["ed25519", "ecdsa", "rsa"])
+def test_an_unlocked_key_needs_no_passphrase_any_more(tmp_path: Path, kind: str) -> None:
+    """As ssh-keygen reads it; a key that needed none is not given away."""
+    key = new_key(tmp_path, kind, PASSPHRASE)
+    connector = Connector(key, SystemClock())
+    assert connector.unlocked() == b""
+    connector.unlock(lambda path: PASSPHRASE)
+    opened = tmp_path / "opened"
+    opened.touch(0o600)
+    opened.write_bytes(connector.unlocked())
+    words = ["ssh-keygen", "-y", "-P", "", "-f", opened]
+    done = subprocess.run(words, check=True, capture_output=True, text=True)
+    assert done.stdout.split()[:2] == key.public.split()[:2]
+    (tmp_path / "plain").mkdir()
+    plain = Connector(new_key(tmp_path / "plain", kind), SystemClock())
+    plain.unlock(nobody)
+    assert plain.unlocked() == b""
+
+
+@pytest.mark.parametrize("kind", ["ed25519", "ecdsa", "rsa"])
 def test_a_key_of_the_user_s_own_opens_a_worker(
     ubuntu: UbuntuServer, tmp_path: Path, within_a_minute: Any, kind: str
 ) -> None:

@@ -7,7 +7,7 @@ and the firewall rules again, and which messages to show.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -30,11 +30,12 @@ from tpukit.errors import (
     TpukitError,
     TransportFailed,
     Unanswered,
+    decisive,
 )
 from tpukit.models import Slice
 from tpukit.slices.find import check_still_there, find, gone, look
 from tpukit.ssh.client import Connection
-from tpukit.ssh.fan_out import fan_out, values
+from tpukit.ssh.fan_out import fan_out
 from tpukit.ssh.handshake import fingerprint
 from tpukit.ssh.target import Target
 from tpukit.ssh.worker import RemoteWorker
@@ -49,6 +50,7 @@ _HINT_SECONDS = {False: 4.0, True: 10.0}
 _FRESH_SECONDS = 5.0
 
 OnWait = Callable[[str], None]
+OnFailure = Callable[[str, TpukitError], None]
 
 
 def workers(
@@ -61,6 +63,7 @@ def workers(
     *,
     everywhere: bool = False,
     for_others: bool = False,
+    on_failure: OnFailure | None = None,
 ) -> list[RemoteWorker]:
     """Return the selected workers of each slice, with their pinned host keys.
 
@@ -69,6 +72,8 @@ def workers(
     at most `patience` seconds; each later connection has `patience` seconds. `on_wait` gets a line
     for each worker that does not answer. `everywhere` is True if the slices were searched in every
     zone, `for_others` if the targets are for another program, which cannot find out more later.
+    With `on_failure`, slices that fail are left out; it gets their names and errors. If all fail,
+    their error is raised.
 
     Raises:
         BadInput: the selection names no worker, or one that a slice lacks; or the workers have no
@@ -84,7 +89,15 @@ def workers(
         unproved = {worker.index for worker in known.slice.workers if known is slice_}
         access = _SliceAccess(context, known, unproved, selection, on_wait, for_others)
         chosen.append(access)
-    opened = values(fan_out(chosen, lambda access: access.open(deadline, patience)))
+    outcomes = fan_out(chosen, lambda access: access.open(deadline, patience))
+    failed = {outcome.item.slice.name: outcome.error for outcome in outcomes if outcome.error}
+    chosen = [outcome.item for outcome in outcomes if not outcome.error]
+    if on_failure and chosen:
+        for name, error in failed.items():
+            on_failure(name, error)
+    elif failed:
+        raise _failure(failed.values(), [access.slice.name for access in chosen])
+    opened = [outcome.value for outcome in outcomes if outcome.value is not None]
     first = chosen[0].slice.workers[0].internal_address if chosen else ""
     origins = {(access.slice.zone, access.slice.queued_resource) for access in chosen}
     multislice = len(opened) > 1 and len(origins) == 1 and all(name for _, name in origins)
@@ -99,6 +112,16 @@ def workers(
         for place, own in enumerate(opened)
         for worker in own
     ]
+
+
+def _failure(errors: Iterable[TpukitError], others: Sequence[str]) -> TpukitError:
+    """Return the decisive error, with those of the further slices if there are others to name."""
+    every = list(errors)
+    error = decisive(every) or every[0]
+    if others:
+        error.also += tuple(further for further in every if further is not error)
+        error.otherwise = Fix(note=f"to leave it out, name the others: {','.join(others)}")
+    return error
 
 
 @dataclass(eq=False)

@@ -97,14 +97,18 @@ class RunRecord:
     def state(self) -> dict[str, Any]:
         """Return its state: absent, running, lost, or finished with its exit status.
 
-        An attached run is "attached" or "attached, client gone". `dropped` counts bytes of output
-        for which the disk had no room.
+        An attached run is "attached", "attached, client gone", or, if its command has ended but
+        left processes behind, "attached, ended". `dropped` counts bytes of output for which the
+        disk had no room.
         """
         if not self.is_there():
             return {"state": "absent"}
         if self.attached:
-            if not self.find(look()):
+            alive = look()
+            if not self.find(alive):
                 return {"state": "absent"}
+            if self.leader and not self._leads(alive):
+                return {"state": "attached, ended"}
             return {"state": "attached" if self._has_client() else "attached, client gone"}
         dropped = text(self.folder, "log.dropped")
         answer = {"dropped": int(dropped) if dropped.isdigit() else 0}
@@ -127,12 +131,15 @@ class RunRecord:
                 return not unread
         return True
 
+    def _leads(self, alive: Mapping[int, Process]) -> bool:
+        """Return True if the leader is alive; its id may belong to a later process."""
+        return self.leader in alive and alive[self.leader].born <= self.born
+
     def find(self, alive: Mapping[int, Process]) -> set[int]:
         """Return the ids of its live processes, including processes known from earlier calls."""
         if not self.leader:
             self.read_record()
-        leader = alive.get(self.leader)
-        led = self.leader and not (leader and leader.born > self.born)  # else the id was reused
+        led = self.leader and (self.leader not in alive or self._leads(alive))
         scope = self.scope.encode()
         pids = {
             process.pid

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Annotated
 
@@ -19,6 +19,11 @@ COLOURS = ("auto", "always", "never")
 #: The verbs and groups that do not call the cloud, and those of them that read no settings.
 _OFFLINE = ("config", "emulator", "explain", "types")
 _UNSET = ("emulator", "explain", "types")
+#: Verbs that connect to the workers of one slice or several; all take the flags of a route.
+CONNECTING = (
+    *("attach", "cp", "diagnose", "jobs", "kill", "logs", "push", "run", "smoke", "ssh", "top"),
+    *("doctor", "notebook", "provision", "train", "wait", "watch"),
+)
 _GCLOUD_OFFLINE = ("auth", "config")
 
 
@@ -62,18 +67,21 @@ class GlobalFlags:
                     f"{one_line(given)[:60]!r} is no value of {flag}",
                     fix=Fix(note=f"{flag} {' or '.join(known)}"),
                 )
+        if self.json and self.output not in ("", "json"):
+            raise BadInput(f"--json and --output {self.output} exclude each other")
 
     @property
     def as_json(self) -> bool:
         """True if the result is one JSON document."""
         return self.json or self.output == "json"
 
-    def complete(self, fix: Fix, environ: Mapping[str, str]) -> Fix:
-        """Return a fix with the global flags that its command needs to reach the same cloud.
+    def complete(self, fix: Fix, environ: Mapping[str, str], route: Sequence[str] = ()) -> Fix:
+        """Return a fix with the flags that its command needs to reach the same cloud and workers.
 
         It gets `--local` even if `TPUKIT_LOCAL` is set: in another shell it must not reach the real
         cloud. For the same reason a gcloud command gets the emulator's environment, and a command
-        the profile of `TPUKIT_PROFILE`.
+        the profile of `TPUKIT_PROFILE`. `route` has the flags of the way to the workers, which only
+        the verbs that connect to them get.
         """
         program, verb = (*fix.arguments, "", "")[:2]
         local = self.is_local(environ)
@@ -94,7 +102,11 @@ class GlobalFlags:
             if flag in fix.arguments and flag in words:
                 at = words.index(flag)
                 del words[at : at + (1 if flag == "--local" else 2)]
-        return replace(fix, arguments=(program, *words, *fix.arguments[1:])) if words else fix
+        rest = fix.arguments[1:]
+        if verb in CONNECTING and not {*route} & {*rest}:
+            end = rest.index("--") if "--" in rest else len(rest)
+            rest = (*rest[:end], *route, *rest[end:])
+        return replace(fix, arguments=(program, *words, *rest))
 
     def chosen_profile(self, environ: Mapping[str, str]) -> str:
         """Return the profile that the flags or the environment choose, or ""."""

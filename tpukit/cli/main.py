@@ -61,10 +61,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def status(arguments: list[str]) -> int:
     """Run one command line and return its exit code."""
-    signals.end_at_termination()
-    _open_more_files()
     invocation = Invocation()
     try:
+        signals.end_at_signals()
+        _open_more_files()
         _refuse_empty_flags(arguments)
         return _run(arguments, invocation)
     except TyperException as error:

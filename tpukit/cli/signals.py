@@ -22,11 +22,15 @@ _LOOK_AGAIN_SECONDS = 0.001
 _WAKE_AGAIN_SECONDS = 0.01
 
 
-def end_at_termination() -> None:
-    """Let SIGTERM and SIGHUP raise `TerminationSignal`, except those that are ignored (nohup)."""
-    for number in (signal.SIGTERM, signal.SIGHUP):
+def end_at_signals() -> None:
+    """Let SIGINT raise KeyboardInterrupt, and SIGTERM and SIGHUP `TerminationSignal`.
+
+    Those that are ignored stay so (nohup).
+    """
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, _terminate)
+            interrupt = number == signal.SIGINT
+            signal.signal(number, signal.default_int_handler if interrupt else _terminate)
 
 
 def ignore_interrupts() -> None:

@@ -15,6 +15,7 @@ import typer
 from tpukit.cli import signals
 from tpukit.cli.global_flags import GlobalFlags
 from tpukit.cli.pages import LEFT_OUT, Command, Group
+from tpukit.cli.parameters import EXTERNAL, RouteFlags
 from tpukit.cli.toolkit.sightings import Sightings
 from tpukit.console import View
 from tpukit.errors import Interrupted, TerminationSignal
@@ -47,7 +48,8 @@ def verb(function: Callable[..., View]) -> Callable[..., None]:
 
         context.obj.flags = context.obj.flags.merge(after)
         context.obj.flags.check()
-        context.obj.toolkit = toolkit = Toolkit(context.obj.flags)
+        routes = (value for value in values.values() if isinstance(value, RouteFlags))
+        context.obj.toolkit = toolkit = Toolkit(context.obj.flags, next(routes, EXTERNAL))
         with _past_typer(toolkit.seen):
             with toolkit.closing:
                 if values.get("name") == LEFT_OUT:

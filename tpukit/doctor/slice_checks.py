@@ -14,6 +14,7 @@ from tpukit.explain.known_words import word_explanations
 from tpukit.google.retrying_session import CLOCK_DIFFERENCE
 from tpukit.jobs.job_list import list_jobs
 from tpukit.models import Slice
+from tpukit.slices.find import loss
 from tpukit.slices.lifetime import span
 from tpukit.smoke.cleanliness import require_clean
 from tpukit.smoke.loads import LoadWatch, WorkerLoad
@@ -30,10 +31,11 @@ _FULL = 0.95
 def state_findings(slice_: Slice) -> Iterator[Finding]:
     """Yield the findings on the state and health that the API shows."""
     for word, good in ((slice_.state, "READY"), (slice_.health, "HEALTHY")):
-        for known in word_explanations(word)[:1]:
+        for known in word_explanations(word, slice_.name)[:1]:
             outcome: Outcome = "ok" if word == good else "failure"
-            fix = None if word == good else Fix(note=known.fix.note.replace("NAME", slice_.name))
-            yield Finding("slice", outcome, f"{word}: {known.cause.partition(': ')[2]}", fix)
+            said = f"{word}: {known.cause.partition(': ')[2]}"
+            fix = loss(slice_).fix if slice_.lost else known.fix
+            yield Finding("slice", outcome, said, None if word == good else fix)
 
 
 def worker_findings(

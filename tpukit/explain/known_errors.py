@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
 
 from tpukit.errors import Fix
 from tpukit.google.failures import Row, api_errors, filled, read_table
-from tpukit.text import one_line, sanitize
+from tpukit.text import one_line, quote, sanitize
 
 #: The page with an entry for each row.
 PAGE = "docs/reference/errors.md"
@@ -88,10 +89,18 @@ def of_program(text: str, slice_: str) -> Explanation | None:
         for pattern, row in worker_errors():
             fits = row["where"] in ("worker", "chips") and row.get("role", "cause") == role
             if fits and (match := pattern.search(plain)):
-                known = _explanation(row, match)
-                note = known.fix.note.replace("NAME", slice_)
-                return replace(known, fix=replace(known.fix, note=note))
+                return _explanation(row, match, slice_=slice_)
     return None
+
+
+def remedy(command: Iterable[str], note: str, slice_: str = "") -> Fix:
+    """Return a fix whose command may have the word {name}, for the slice.
+
+    If this or another name is unknown, the fix is a sentence that leaves it to the reader.
+    """
+    words = tuple(slice_ or word if word == "{name}" else word for word in command)
+    shown = tuple(_NAME.sub(lambda name: name[1].upper(), word) for word in words)
+    return Fix(words, note) if shown == words else Fix(note=f"{quote(shown)} {note}")
 
 
 @cache
@@ -110,15 +119,15 @@ def _readings(text: str) -> list[str]:
     return list(dict.fromkeys((plain, unquoted, unframed, joined, apart)))
 
 
-def _explanation(row: Row, match: re.Match[str], version: str = _UNKNOWN) -> Explanation:
-    # A name that is not in the text is left to the reader.
-    command = tuple(_NAME.sub(lambda name: name[1].upper(), word) for word in filled(row, match))
+def _explanation(
+    row: Row, match: re.Match[str], version: str = _UNKNOWN, slice_: str = ""
+) -> Explanation:
     return Explanation(
         row["id"],
         row.get("role", "cause"),
         row["retry"],
         row["cause"],
-        Fix(command, row["remedy"].replace("{version}", version)),
+        remedy(filled(row, match), row["remedy"].replace("{version}", version), slice_),
         row["source"],
         f"{PAGE}#{row['id']}",
     )

@@ -100,8 +100,16 @@ def stop_runtime(slice_name: str) -> Fix:
 
 def kill_line(workers: Iterable[RemoteWorker], run_id: str) -> Fix:
     """Return the command line that ends a run on these workers."""
-    slices = ",".join(sorted({worker.slice for worker in workers}))
-    return Fix.command("tpukit", "kill", slices, run_id, note="ends it there")
+    return Fix.command("tpukit", "kill", _slices(workers), run_id, note="ends it there")
+
+
+def follow_line(workers: Iterable[RemoteWorker], run_id: str) -> Fix:
+    """Return the command line that follows a detached run on the slices of these workers."""
+    return Fix.command("tpukit", "attach", _slices(workers), run_id, note="follows it")
+
+
+def _slices(workers: Iterable[RemoteWorker]) -> str:
+    return ",".join(sorted({worker.slice for worker in workers}))
 
 
 class NotEnded(TpukitError):

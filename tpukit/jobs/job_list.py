@@ -32,11 +32,11 @@ _MASK = "****"
 class JobState(Documented):
     """One run on one worker.
 
-    The `state` is running, finished or lost; for an attached run it is "attached", or "attached,
-    client gone". `status` is the exit status of a finished run. `started` is in seconds since the
-    epoch, by the worker's clock. `commit` is that of the pushed tree. Secrets in `environment` are
-    masked. `dropped` counts bytes that are missing from the log because the disk was full, and
-    `freed` the bytes of removed files.
+    The `state` is running, finished or lost; for an attached run it is "attached", "attached,
+    client gone", or "attached, ended" if processes outlive its command. `status` is the exit status
+    of a finished run. `started` is in seconds since the epoch, by the worker's clock. `commit` is
+    that of the pushed tree. Secrets in `environment` are masked. `dropped` counts bytes that are
+    missing from the log because the disk was full, and `freed` the bytes of removed files.
     """
 
     _hidden = ("environment", "freed")

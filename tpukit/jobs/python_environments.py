@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tpukit.clock import Clock, Deadline
-from tpukit.errors import Fix, NotFound
+from tpukit.errors import BadInput, Fix, NotFound
 from tpukit.models import worker_names
 from tpukit.ssh import worker_files
 from tpukit.ssh.fan_out import fan_out, values
@@ -37,10 +37,31 @@ def require_environment(workers: Sequence[RemoteWorker], recipe: str, clock: Clo
         )
 
 
-def only_environment(worker: RemoteWorker, clock: Clock) -> str:
-    """Return the name of a worker's environment if it has exactly one, else ""."""
-    names = environments(worker, clock)
-    return names[0] if len(names) == 1 else ""
+def common_environment(workers: Sequence[RemoteWorker], clock: Clock) -> str:
+    """Return the name of the environment if every slice has exactly one, else "".
+
+    It asks one worker of each slice. Raises `BadInput` if some have exactly one, and the others
+    have not exactly the same.
+    """
+    asked = list({worker.slice: worker for worker in reversed(workers)}.values())[::-1]
+    names = values(fan_out(asked, lambda worker: environments(worker, clock)))
+    only = {own[0] if len(own) == 1 else "" for own in names}
+    if len(only) == 1:
+        return only.pop()
+    first = max(only)
+    lacking = [worker.slice for worker, own in zip(asked, names, strict=True) if first not in own]
+    has = [
+        f"{worker.slice} has {', '.join(own) or 'none'}"
+        for worker, own in zip(asked, names, strict=True)
+    ]
+    raise BadInput(
+        "the slices have different environments for python",
+        why="\n".join(has),
+        fix=Fix.command("tpukit", "provision", lacking[0], first)
+        if lacking
+        else Fix(note=f"add --with {first}"),
+        otherwise=Fix(note="/usr/bin/python3 is the system's on every slice"),
+    )
 
 
 def usual_environment(worker: RemoteWorker, first: str, clock: Clock) -> str:

@@ -27,7 +27,14 @@ from tpukit.jobs.detached_job import (
     JobResult,
     LogPart,
 )
-from tpukit.jobs.end import GRACE_SECONDS, EndReport, Holders, end_processes, kill_line
+from tpukit.jobs.end import (
+    GRACE_SECONDS,
+    EndReport,
+    Holders,
+    end_processes,
+    follow_line,
+    kill_line,
+)
 from tpukit.jobs.job_list import JobState, about, list_jobs
 from tpukit.jobs.shell_environment import launch, shell_lines
 from tpukit.ssh.client import Connection
@@ -119,13 +126,17 @@ def start(
         values(fan_out(workers[:1], begin))
         values(fan_out(workers[1:], begin))
     except (TpukitError, KeyboardInterrupt) as caught:
+        had_begun = bool(begun)
         with suppress(KeyboardInterrupt):
             shield(withdraw_all, clock)
         error = interruption(caught) if isinstance(caught, KeyboardInterrupt) else caught
         left = sorted({worker.label for worker in begun})
         error.exists = tuple(f"run {run_id} may run on {label}" for label in left)
         if begun:
-            error.fix = kill_line(begun, run_id)
+            error.fix, error.otherwise = kill_line(begun, run_id), follow_line(begun, run_id)
+        elif isinstance(caught, KeyboardInterrupt):
+            ended = f"run {run_id} was ended on every worker"
+            error.why = ended if had_begun else "nothing was started"
         raise error from None
 
 

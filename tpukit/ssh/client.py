@@ -158,6 +158,13 @@ class Connector(AbstractContextManager["Connector"]):
                 self.key, ask, self.attempt_seconds
             )
 
+    def unlocked(self) -> bytes:
+        """Return the user's own key without its passphrase; b"" if `unlock` has asked for none."""
+        from tpukit.ssh import private_keys
+
+        loaded = self.private_keys.get(self.key.private_path)
+        return private_keys.unlocked(self.key, loaded) if self.key.users_own and loaded else b""
+
     def _private(self, identity_file: str) -> Any:
         """Return the private key of a file, or the connector's key; load each once."""
         from tpukit.ssh import private_keys

@@ -49,6 +49,25 @@ def own_key(key: KeyPair, ask: Callable[[Path], str], seconds: float) -> Any:
     raise last
 
 
+def unlocked(key: KeyPair, loaded: Any) -> bytes:
+    """Return the text of a loaded key file without its passphrase.
+
+    It is empty if the file has no passphrase, or if an agent holds the key.
+    """
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    if isinstance(loaded, _AgentKey) or not _has_passphrase(key.private_path):
+        return b""
+    if isinstance(loaded, paramiko.Ed25519Key):
+        private: Any = Ed25519PrivateKey.from_private_bytes(bytes(loaded._signing_key))
+    else:
+        private = loaded.signing_key if isinstance(loaded, paramiko.ECDSAKey) else loaded.key
+    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH
+    text: bytes = private.private_bytes(encoding, form, serialization.NoEncryption())
+    return text
+
+
 def _has_passphrase(path: Path) -> bool:
     try:
         paramiko.PKey.from_path(path)

@@ -73,7 +73,7 @@ class Toolkit:
             color=self.flags.color,
             quiet=self.flags.quiet,
             verbose=self.flags.verbose,
-            complete=lambda fix: self.flags.complete(fix, self.environ),
+            complete=lambda fix: self.flags.complete(fix, self.environ, self.route.words),
         )
 
     @cached_property

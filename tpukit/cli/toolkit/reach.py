@@ -70,7 +70,13 @@ class Reach:
     private_keys: dict[Path, Any] = field(default_factory=dict)
 
     def workers(
-        self, wanted: str | Slice, selection: str, patience: float, *, for_others: bool = False
+        self,
+        wanted: str | Slice,
+        selection: str,
+        patience: float,
+        *,
+        for_others: bool = False,
+        on_failure: slice_workers.OnFailure | None = None,
     ) -> list[RemoteWorker]:
         """Return the selected workers of a slice, or of a list of names such as `demo,demo2`.
 
@@ -78,7 +84,7 @@ class Reach:
 
         Addresses of named slices may come from a few minutes ago; the host keys prove them when a
         connection is made. `patience` is in seconds, for the API and for each connection. For
-        `for_others` see `slice_workers.workers`.
+        `for_others` and `on_failure` see `slice_workers.workers`.
         """
         chosen: list[Slice | Hint] = []
         deadline = Deadline.after(self.cloud.clock, patience)
@@ -103,6 +109,7 @@ class Reach:
             on_wait=self.say,
             everywhere=isinstance(wanted, str) and not self.slices.zone,
             for_others=for_others,
+            on_failure=on_failure,
         )
 
     def worker(self, wanted: str, index: int, patience: float) -> RemoteWorker:

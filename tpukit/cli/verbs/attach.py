@@ -38,4 +38,5 @@ def attach(
     causes, remedies = outcome_views.known_causes(told)
     exits = [f"{worker.label} exited with status {status}" for worker, status in failed.items()]
     status = max([outcome_views.worst(outcomes), *failed.values()])
-    return View({}, warnings=[*exits, *causes], next=remedies, status=status)
+    fixes = [*outcome_views.fixes(outcomes), *remedies]
+    return View({}, warnings=[*exits, *causes], next=fixes, status=status)

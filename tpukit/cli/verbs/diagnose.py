@@ -9,8 +9,9 @@ from typer import Option
 
 from tpukit.cli import parameters as flag
 from tpukit.cli.output import chosen_output
+from tpukit.cli.python_commands import environment_for
 from tpukit.cli.toolkit import Toolkit
-from tpukit.cli.verbs.run import VariableFlags, environment_for, given_variables
+from tpukit.cli.verbs.run import VariableFlags, given_variables
 from tpukit.cli.views import outcome_views
 from tpukit.console import View
 from tpukit.errors import BadInput, Fix, TpukitError
@@ -68,7 +69,7 @@ def diagnose(
     limit = flag.seconds(deadline, "--deadline")
     workers = toolkit.reach.workers(name, worker, flag.seconds(timeout))
     run, console = new_run_id(toolkit.clock), toolkit.console
-    recipe = environment_for(toolkit, environment.with_, workers[0], line)
+    recipe = environment_for(toolkit, environment.with_, workers, line)
     lines = shell_lines(variables, recipe, environment.workdir) + diagnosis.shell_lines(run, steps)
     request = CommandRequest(line, lines, limit=limit, fail_fast=True)
     output = chosen_output(console, workers, "", False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated
 
 from typer import Argument
@@ -40,7 +41,8 @@ def explain(toolkit: Toolkit, text: Text = None) -> View:
             "nothing is known about this text",
             fix=Fix(note="give the whole message, from its first line on"),
         )
-    return _view(known)
+    complete = toolkit.console.complete
+    return _view([replace(explanation, fix=complete(explanation.fix)) for explanation in known])
 
 
 def _piped() -> str:

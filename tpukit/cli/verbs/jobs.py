@@ -11,7 +11,7 @@ from tpukit.cli import parameters as flag
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.views import job_views
 from tpukit.console import View
-from tpukit.errors import BadInput, Fix
+from tpukit.errors import BadInput, Fix, TpukitError
 
 RunToShow = Annotated[str, Argument(metavar="[RUN]", help="Run id; default: all of them.")]
 SomeNames = Annotated[
@@ -51,7 +51,8 @@ def jobs(
 
     A detached run is running, has exited with a status, or is lost: its process ended without a
     status. An attached run is listed while any of its processes runs, even without its client.
-    --prune removes the files of ended runs, never of running ones, and reports their size.
+    --prune removes the files of ended runs, never of running ones, and reports their size. If some
+    of several slices are lost or stopped, the runs on the others are shown all the same.
 
     Examples:
       tpukit jobs
@@ -75,16 +76,19 @@ def jobs(
         name = _ready(toolkit, patience)
     if not name:
         toolkit.console.say("you have no READY slices")
-        return job_views.jobs([], run, toolkit.clock.time())
-    workers = toolkit.reach.workers(name, worker, patience)
+        return job_views.beside_failed(job_views.jobs([], run, toolkit.clock.time()), {})
+    failed: dict[str, TpukitError] = {}
+    workers = toolkit.reach.workers(name, worker, patience, on_failure=failed.__setitem__)
     states = runs.states(workers, toolkit.clock, run, ended_before=before, patience=patience)
     if run:
         runs.holding(states, run)
     if flags.prune:
-        return job_views.pruned(states)
-    if flags.environment:
-        return job_views.environments(states)
-    return job_views.jobs(states, run, toolkit.clock.time())
+        view = job_views.pruned(states)
+    elif flags.environment:
+        view = job_views.environments(states)
+    else:
+        view = job_views.jobs(states, run, toolkit.clock.time())
+    return job_views.beside_failed(view, failed)
 
 
 def _ready(toolkit: Toolkit, patience: float) -> str:

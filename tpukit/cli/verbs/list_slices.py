@@ -63,5 +63,5 @@ def list_slices(
     if zone != "-" and not listed.slices:
         count = len(toolkit.cloud.provider.list("-").slices)
         toolkit.console.say(f"no slices in {one_line(zone)}, {count} elsewhere")
-    view = slice_views.slices(shown, toolkit.cloud.provider.now(), toolkit.cloud.rates)
-    return replace(view.only(chosen_columns) if chosen_columns else view, next=elsewhere)
+    now, rates = toolkit.cloud.provider.now(), toolkit.cloud.rates
+    return replace(slice_views.slices(shown, now, rates, chosen_columns), next=elsewhere)

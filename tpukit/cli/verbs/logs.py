@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from tpukit.cli import parameters as flag
+from tpukit.cli.interrupted_runs import left_alone
 from tpukit.cli.output import chosen_output
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.views import outcome_views
@@ -94,9 +95,14 @@ def read(
         raise BadInput("--json cannot show a log", fix=Fix(note="use --json-lines"))
     patience = flag.seconds(flags.timeout)
     part = LogPart(flags.tail, flags.follow)
-    workers = toolkit.reach.workers(names, flags.worker, patience)
     opened: runs.Connections = {}  # follow uses the connections of states again
-    states = runs.states(workers, toolkit.clock, opened=opened, patience=patience)
+    try:
+        workers = toolkit.reach.workers(names, flags.worker, patience)
+        states = runs.states(workers, toolkit.clock, opened=opened, patience=patience)
+    except KeyboardInterrupt as signal:
+        if run:
+            raise left_alone(signal, names, run, "was not ended") from None
+        raise
     chosen = run or runs.latest(states)
     having = runs.holding(states, chosen)
     runs.require_log(states, chosen)
@@ -121,19 +127,16 @@ def read(
             opened=opened,
         )
     except KeyboardInterrupt as signal:
-        error = interruption(signal)
-        if any(
-            job.run == chosen and job.state == "running"
-            for state in states
-            for job in state.value or ()
-        ):
-            error.exists = (f"run {chosen} goes on",)
-            error.fix = Fix.command("tpukit", "kill", names, chosen, note="ends it")
-            if isinstance(error, Interrupted):
-                console.say(error.exists[0])
-                console.suggest(error.fix)
-                return None, ends
-        raise error from None
+        jobs = [job for state in states for job in state.value or () if job.run == chosen]
+        if not any(job.state == "running" for job in jobs):
+            raise interruption(signal) from None
+        error = left_alone(signal, names, chosen, "goes on")
+        if not isinstance(error, Interrupted):
+            raise error from None
+        console.say(*error.exists)
+        for fix in filter(None, (error.fix, error.otherwise)):
+            console.suggest(fix)
+        return None, ends
     finally:
         output.finish()
     for outcome in outcomes:

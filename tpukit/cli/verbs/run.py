@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from tpukit.cli import parameters as flag
+from tpukit.cli.interrupted_runs import nothing_started
 from tpukit.cli.output import chosen_output
+from tpukit.cli.python_commands import NO_PROGRAM, environment_for, explain_missing_program
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.verbs.push import PushFlags, source_of
 from tpukit.cli.views import job_views, outcome_views
 from tpukit.console import Console, View
-from tpukit.errors import BadInput, Fix, TpukitError
+from tpukit.errors import BadInput, Fix
 
 if TYPE_CHECKING:
     from tpukit.jobs.attached import AttachedRun, CommandRequest
@@ -25,10 +27,6 @@ if TYPE_CHECKING:
 
 #: The most bytes of output in a JSON document, for all workers together.
 _DOCUMENT_BYTES = 64 << 20
-#: A shell's exit status if it cannot find a program.
-_NO_PROGRAM = 127
-#: The commands that run in the provisioned environment if there is exactly one.
-_PYTHON = ("python", "python3")
 #: The flags that cannot be used with --detach.
 _ATTACHED = (
     *("output_directory", "json_lines", "stdin", "deadline", "at_once", "fail_fast"),
@@ -135,14 +133,15 @@ def run(
     request, log_limit = _request(how, line), flag.size(how.log_limit or "1G")
     source = source_of(tree, toolkit.console) if tree.push else None
     patience = flag.seconds(timeout)
-    workers = toolkit.reach.workers(name, worker, patience)
-    recipe = environment_for(toolkit, environment.with_, workers[0], line)
-    if how.detach:
-        check_start(toolkit, workers, how.run_id, recipe)
-    if how.clean:
-        _require_clean(toolkit, name, workers, patience)
-    if source:
-        values(source.send(toolkit, workers))
+    with nothing_started():
+        workers = toolkit.reach.workers(name, worker, patience)
+        recipe = environment_for(toolkit, environment.with_, workers, line)
+        if how.detach:
+            check_start(toolkit, workers, how.run_id, recipe)
+        if how.clean:
+            _require_clean(toolkit, name, workers, patience)
+        if source:
+            values(source.send(toolkit, workers))
     folder = environment.workdir or (source.target if source else "")
     lines = shell_lines(variables, recipe, folder)
     if how.detach:
@@ -216,29 +215,6 @@ def given_variables(given: VariableFlags, toolkit: Toolkit) -> dict[str, str]:
     return variables
 
 
-def environment_for(toolkit: Toolkit, given: str, worker: RemoteWorker, line: str) -> str:
-    """Return the environment for a command: the given one, or for Python the only one there is."""
-    from tpukit.jobs.python_environments import only_environment
-
-    if given or not is_python(line):
-        return given
-    there = only_environment(worker, toolkit.clock)
-    if there:
-        say_environment(toolkit.console, there)
-    return there
-
-
-def is_python(line: str) -> bool:
-    """Return True if a shell line starts Python by its bare name, after any variables."""
-    words = (word for word in line.split() if "=" not in word)
-    return next(words, "") in _PYTHON
-
-
-def say_environment(console: Console, name: str) -> None:
-    """Say whose Python a command gets that did not ask for an environment."""
-    console.say(f"python: of the environment {name} (/usr/bin/python3: the system's)")
-
-
 def check_run_id(given: str) -> None:
     """Raise `BadInput` if a run id is given that cannot be one."""
     from tpukit.ssh.worker_files import checked_run_id
@@ -308,29 +284,13 @@ def _attached(
     if fix := command.end_line:
         console.suggest(fix)
     missing = [
-        result.item for result in results if result.value and result.value.status == _NO_PROGRAM
+        result.item for result in results if result.value and result.value.status == NO_PROGRAM
     ]
     if missing:
-        _explain_missing_program(toolkit, missing, recipe, request.command)
+        explain_missing_program(toolkit, missing, recipe, request.command)
     if how.json_lines:
         console.write_json_lines(map(outcome_views.ending, results))
     return outcome_views.results(results, as_lines=how.json_lines)
-
-
-def _explain_missing_program(
-    toolkit: Toolkit, workers: list[RemoteWorker], recipe: str, command: str
-) -> None:
-    """Raise `NotFound` if the workers lack the environment; without one, suggest one they have."""
-    from tpukit.jobs.python_environments import environments, require_environment
-
-    if recipe:
-        require_environment(workers, recipe, toolkit.clock)
-        return
-    with suppress(TpukitError):  # this is only a hint
-        for there in environments(workers[0], toolkit.clock)[:1]:
-            words = ("tpukit", "run", workers[0].slice, "--with", there, "--", command)
-            note = f"uses the programs of the environment {there}"
-            toolkit.console.suggest(Fix.command(*words, note=note))
 
 
 def _read_input() -> bytes:

@@ -31,6 +31,8 @@ Tmux = Annotated[
 With = Annotated[
     str, Option("--with", metavar="RECIPE", help="Use the provisioned environment's programs.")
 ]
+#: Gives the key on descriptor 3 to the agent that runs this, and becomes the command.
+_WITH_KEY = 'ssh-add -q - <&3 3<&-; exec "$@" 3<&-'
 _TMUX = "tmux new-session -A -s tpukit"
 
 
@@ -75,10 +77,8 @@ def ssh(
     target = _target(toolkit, chosen, toolkit.deadline(patience), tmux=tmux)
     on_terminal = "-t" if terminal or tmux or (sys.stdin and sys.stdin.isatty()) else "-T"
     remote, proxy = _TMUX if tmux else line, toolkit.reach.dialer.proxy(target)
-    _become(
-        toolkit.closing,
-        toolkit.reach.openssh.command(target, on_terminal, remote=remote, proxy=proxy),
-    )
+    words = toolkit.reach.openssh.command(target, on_terminal, remote=remote, proxy=proxy)
+    _become(toolkit.closing, words, toolkit.reach.connector.unlocked())
 
 
 def _check(
@@ -160,9 +160,20 @@ def _target(toolkit: Toolkit, chosen: RemoteWorker, deadline: Deadline, *, tmux:
         return connection.target
 
 
-def _become(closing: ExitStack, words: list[str]) -> NoReturn:
-    """Replace this process by OpenSSH, so that keys, signals and the terminal go directly to it."""
+def _become(closing: ExitStack, words: list[str], key: bytes) -> NoReturn:
+    """Replace this process by OpenSSH, so that keys, signals and the terminal go directly to it.
+
+    An agent of its own, which ends with it, has the user's unlocked `key`: OpenSSH would ask for
+    its passphrase again.
+    """
     closing.close()
+    if key and shutil.which("ssh-agent"):
+        reading, writing = os.pipe()
+        os.write(writing, key)
+        os.close(writing)
+        os.dup2(reading, 3)
+        os.set_inheritable(3, True)
+        words = ["ssh-agent", "sh", "-c", _WITH_KEY, "sh", *words]
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and OpenSSH would too
     os.execvp(words[0], words)
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import posixpath
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Annotated
 
 from typer import Option
 
 from tpukit.cli import parameters as flag
+from tpukit.cli.interrupted_runs import nothing_started
+from tpukit.cli.python_commands import NO_PROGRAM, environment_for, explain_missing_program
 from tpukit.cli.requirement_flags import RequirementFlags
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.verbs import attach, provision
@@ -21,12 +25,11 @@ from tpukit.cli.verbs.run import (
     VariableFlags,
     check_run_id,
     check_start,
-    environment_for,
     given_variables,
     start_run,
 )
 from tpukit.console import View
-from tpukit.errors import BadInput, Fix, TpukitError
+from tpukit.errors import BadInput, Fix, Interrupted, Terminated, TpukitError, interruption
 from tpukit.slices.find import is_pattern
 from tpukit.text import one_line
 
@@ -48,7 +51,7 @@ class TrainFlags(PushFlags):
 
 def train(
     toolkit: Toolkit,
-    name: flag.OnlyName = flag.LEFT_OUT,
+    name: flag.OnlyNames = flag.LEFT_OUT,
     *,
     how: TrainFlags,
     environment: VariableFlags,
@@ -91,13 +94,15 @@ def train(
     source = source_of(how, toolkit.console)
     if how.fetch:  # results of an earlier run, which may differ among the workers
         source = replace(source, tree=source.tree.without(how.fetch))
-    workers = toolkit.reach.workers(name, "all", flag.seconds(timeout))
-    check_start(toolkit, workers, how.run_id)
-    values(source.send(toolkit, workers))
-    recipe = environment_for(toolkit, environment.with_, workers[0], line)
-    if environment.with_ or on_top != RequirementFlags():
-        provision.apply(toolkit, name, [recipe] if recipe else None, on_top, route=route)
-        recipe = recipe or flag.DEFAULT_RECIPE
+    with nothing_started():
+        workers = toolkit.reach.workers(name, "all", flag.seconds(timeout))
+        recipe = environment_for(toolkit, environment.with_, workers, line)
+        provisions = bool(environment.with_) or on_top != RequirementFlags()
+        check_start(toolkit, workers, how.run_id, "" if provisions else recipe)
+        values(source.send(toolkit, workers))
+        if provisions:
+            provision.apply(toolkit, name, [recipe] if recipe else None, on_top, route=route)
+            recipe = recipe or flag.DEFAULT_RECIPE
     folder = environment.workdir or source.target
     run = start_run(
         toolkit,
@@ -108,16 +113,33 @@ def train(
         commit=source.tree.commit,
     )
     result = attach.attach(toolkit, name, run, OutputFlags(timeout=timeout), route)
-    if not how.fetch or result is LEFT:
+    if result.status == NO_PROGRAM:
+        explain_missing_program(toolkit, workers, recipe, line)
+    if not how.fetch:
         return result
     results = f"{name}:{posixpath.join(source.target.removeprefix('./'), how.fetch)}"
-    folder = os.path.join(".", os.path.relpath((source.tree.root / path).parent), "")
+    back = os.path.join(".", os.path.relpath((source.tree.root / path).parent), "")
+    again = Fix.command("tpukit", "cp", results, back, note="copies what the run has written")
+    if result is LEFT:
+        return replace(result, next=[again])
+    copy = partial(cp, toolkit, [results, back], timeout=timeout, route=route)
+    return _with_results(result, again, copy)
+
+
+def _with_results(result: View, again: Fix, copy: Callable[[], View]) -> View:
+    """Return the result of a run with that of the copy of its results; `again` copies them later.
+
+    If the run has failed, a failed copy is only a warning.
+    """
     try:
-        fetched = cp(toolkit, [results, folder], timeout=timeout, route=route)
-    except TpukitError as error:
-        if not result.status:
-            raise
-        return replace(result, warnings=[*result.warnings, error.summary()])
+        fetched = copy()
+    except (KeyboardInterrupt, TpukitError) as caught:
+        error = interruption(caught) if isinstance(caught, KeyboardInterrupt) else caught
+        if isinstance(error, (Interrupted, Terminated)):
+            error.exists, error.fix = ("the run has ended; files that have arrived stay",), again
+        elif result.status:
+            return replace(result, warnings=[*result.warnings, error.summary()])
+        raise error from None
     warnings = [*result.warnings, *fetched.warnings]
     status = max(result.status, fetched.status)
     return replace(fetched, warnings=warnings, next=result.next, status=status)

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from tpukit.cli import parameters as flag
+from tpukit.cli.python_commands import is_python, say_environment
 from tpukit.cli.requirement_flags import RequirementFlags
 from tpukit.cli.toolkit import Toolkit
-from tpukit.cli.verbs.run import VariableFlags, is_python, say_environment
+from tpukit.cli.verbs.run import VariableFlags
 from tpukit.cli.views import watch_views
 from tpukit.console import Console, View
 from tpukit.errors import BadInput, Fix, NotFound, interruption
@@ -216,8 +217,8 @@ def _watch(
 ) -> Watch:
     """Return the watch to resume, or a new one.
 
-    Raises the errors of `is_resumed`, `BadInput` if there is neither a watch nor a command, and
-    `TpukitError` if the slice does not exist or is not ours.
+    Raises the errors of `is_resumed`, `TpukitError` if the slice does not exist or is not ours, and
+    `BadInput` if there is neither a watch nor a command.
     """
     from tpukit.watch.saved_watches import is_resumed
 
@@ -227,6 +228,7 @@ def _watch(
         toolkit.console.say(f"{name}: resumed after {before.recoveries} recoveries")
         return replace(before, spec=spec, stopped=False)
     if not line:
+        toolkit.slices.find(name)
         fix = Fix.command("tpukit", "watch", name, "--", "hostname", note="for example")
         raise BadInput("there is no command to watch", fix=fix)
     return _new(toolkit, name, line, how, environment, on_top)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tpukit.cli.output import place
 from tpukit.cli.views.outcome_views import worst
 from tpukit.console import Cell, View
-from tpukit.errors import Fix
+from tpukit.errors import Fix, TpukitError
 from tpukit.slices.lifetime import ago
 from tpukit.text import one_line
 
@@ -50,6 +51,21 @@ def jobs(states: States, run: str, now: float) -> View:
             *(_dropped(worker, state) for worker, state in shown if state.dropped),
         ],
         status=worst(states),
+    )
+
+
+def beside_failed(view: View, failed: Mapping[str, TpukitError]) -> View:
+    """Add the slices that could not be asked: a warning, a fix and an exit status for each."""
+    errors = failed.values()
+    return replace(
+        view,
+        document={
+            **view.document,
+            "failed": [{"slice": name, "error": failed[name].document()} for name in failed],
+        },
+        warnings=[*view.warnings, *(error.summary() for error in errors)],
+        next=[*view.next, *(error.fix for error in errors if error.fix)],
+        status=max([view.status, *(error.exit_code for error in errors)]),
     )
 
 

@@ -32,7 +32,6 @@ def results(outcomes: Sequence[CommandOutcome], *, as_lines: bool) -> View:
     failed = [
         result for result in outcomes if not as_lines and not (result.value and result.value.ok)
     ]
-    fixes = [result.error.fix for result in failed if result.error and result.error.fix]
     alone = len(outcomes) == 1
     ends = {result.item: _output(result.value) for result in failed if result.value}
     causes, remedies = known_causes(ends)
@@ -42,7 +41,7 @@ def results(outcomes: Sequence[CommandOutcome], *, as_lines: bool) -> View:
             *(line for result in failed for line in _failure(result, alone=alone)),
             *causes,
         ],
-        next=tuple(dict.fromkeys([*fixes, *remedies])),
+        next=[*fixes(failed), *remedies],
         status=max(map(_status, counted), default=0),
     )
 
@@ -65,6 +64,12 @@ def ending(result: CommandOutcome) -> dict[str, Any]:
     """Return the document of a command's end on a worker, without its output."""
     end = {"error": result.error.document()} if result.error else {"status": _status(result)}
     return {**place(result.item), **end}
+
+
+def fixes(outcomes: Iterable[Outcome[Any, Any]]) -> list[Fix]:
+    """Return the fixes of the errors among these outcomes, each once."""
+    known = (outcome.error.fix for outcome in outcomes if outcome.error)
+    return list(dict.fromkeys(fix for fix in known if fix))
 
 
 def worst(outcomes: Iterable[Outcome[Any, Any]]) -> int:

@@ -65,8 +65,9 @@ def described(request: QueuedResource) -> View:
         "labels": ", ".join(f"{key}={value}" for key, value in sorted(request.labels.items())),
         "created": request.created,
     }
+    document, rows = {"request": _document(request)}, list(fields.items())
     after = (_delete(request),) if request.dead else ()
-    return View({"request": _document(request)}, ("FIELD", "VALUE"), list(fields.items()), after)
+    return View(document, ("FIELD", "VALUE"), rows, after, name=request.name)
 
 
 def deleted(names: Sequence[str], rules: Sequence[str]) -> View:

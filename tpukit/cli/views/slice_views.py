@@ -15,16 +15,23 @@ if TYPE_CHECKING:
     from tpukit.slices.update import Updated
     from tpukit.ssh.fan_out import Outcome
 
-COLUMNS = (
+_USUAL = (
     *("NAME", "ZONE", "TYPE", "STATE", "HEALTH", "WORKERS", "CAPACITY"),
     *("OWNER", "CREATED", "HOURS", "LEFT", "COST", "PURPOSE"),
 )
+#: LEFT is the same end as EXPIRES, in words.
+COLUMNS = (*_USUAL, "EXPIRES")
 #: The columns that a narrow terminal does without, the first one first.
 _SPARE = ("HOURS", "OWNER", "CREATED", "PURPOSE", "CAPACITY", "WORKERS", "COST")
 
 
-def slices(listed: SliceList, now: float, rates: Mapping[str, float]) -> View:
-    """Show slices, one in a row; `now` is in seconds since the epoch."""
+def slices(
+    listed: SliceList, now: float, rates: Mapping[str, float], columns: Sequence[str] = ()
+) -> View:
+    """Show slices, one in a row; `now` is in seconds since the epoch.
+
+    `columns` are some of `COLUMNS`; without them the table has the usual ones.
+    """
     document = {
         "slices": [_with_lifetime(slice_, now, rates) for slice_ in listed.slices],
         "unreachable": list(listed.unreachable),
@@ -32,7 +39,8 @@ def slices(listed: SliceList, now: float, rates: Mapping[str, float]) -> View:
     rows = [_slice_row(slice_, now, rates) for slice_ in listed.slices]
     silent = [f"{zone} did not answer: the list may be incomplete" for zone in listed.unreachable]
     warnings = [*silent, *unread(listed.slices)]
-    return View(document, COLUMNS, rows, warnings=warnings, spare=_SPARE)
+    view = View(document, COLUMNS, rows, warnings=warnings)
+    return view.only(columns) if columns else replace(view.only(_USUAL), spare=_SPARE)
 
 
 def unread(slices: Iterable[Slice]) -> list[str]:
@@ -147,7 +155,8 @@ def described(slice_: Slice, now: float, rates: Mapping[str, float]) -> View:
     document = {"slice": _with_lifetime(slice_, now, rates)}
     rows = [[name, value] for name, value in fields.items() if value]
     warnings = [*unread([slice_]), *unhealthy(slice_)]
-    return View(document, ("FIELD", "VALUE"), rows, warnings=warnings, next=_next(slice_))
+    columns, after = ("FIELD", "VALUE"), _next(slice_)
+    return View(document, columns, rows, warnings=warnings, next=after, name=slice_.name)
 
 
 def _next(slice_: Slice) -> list[Fix]:
@@ -194,7 +203,7 @@ def _slice_row(slice_: Slice, now: float, rates: Mapping[str, float]) -> list[ob
     seconds = "" if lives.seconds_left is None else f"{lives.seconds_left:.0f}"
     left = Cell(lives.unreadable or seconds, _left(lives))
     used = (_figure(lives.hours), left, _figure(lives.cost), lives.purpose)
-    return [*cells, workers, capacity, owner, age, *used]
+    return [*cells, workers, capacity, owner, age, *used, lives.expires or lives.unreadable]
 
 
 def _unless(usual: str, text: str) -> Cell:
