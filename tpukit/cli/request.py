@@ -75,11 +75,15 @@ class RequestFlags:
     service_account: Annotated[str, Option(metavar="EMAIL", help="Account of the workers.")] = ""
     ttl: Ttl = ""
     purpose: Purpose = ""
+    api: Annotated[
+        str,
+        Option(metavar="API", help="tpu or compute (Compute Engine); default: tpu if it can."),
+    ] = ""
 
     def repeated(self) -> tuple[str, ...]:
         """Return the flags that a later `up` needs to find the same slice, without route flags."""
         said = [f"--{tier}" for tier in _BOUGHT[:-1] if self.buys(tier)]
-        for name in ("network", "runtime_version", "max_run_duration"):
+        for name in ("network", "runtime_version", "max_run_duration", "api"):
             value = getattr(self, name)
             said += [f"--{name.replace('_', '-')}", value] if value else []
         return tuple(said)
@@ -150,12 +154,14 @@ def say_wanted(console: Console, requests: Sequence[SliceRequest]) -> None:
 def _request(
     toolkit: Toolkit, name: str, accelerator: AcceleratorType, zone: str, flags: RequestFlags
 ) -> SliceRequest:
+    api = _api(toolkit, accelerator, flags)
     return SliceRequest(
         name=name,
+        api=api,
         project=toolkit.settings.get("project"),
         zone=zone,
         accelerator_type=accelerator.name,
-        runtime_version=_runtime(accelerator, flags),
+        runtime_version=_runtime(accelerator, flags, api),
         provisioning=_provisioning(flags),
         network=flags.network or toolkit.settings.get("network") or "default",
         subnetwork=flags.subnetwork,
@@ -241,8 +247,26 @@ def _check_zone(zone: str) -> None:
         raise BadInput(f"there is no zone {zone}", fix=Fix(note=f"did you mean --zone {meant}?"))
 
 
-def _runtime(accelerator: AcceleratorType, flags: RequestFlags) -> str:
+def _api(toolkit: Toolkit, accelerator: AcceleratorType, flags: RequestFlags) -> str:
+    """Return the API for a new slice: "tpu" if no flag and no setting says otherwise."""
+    apis = toolkit.settings.get("apis").split(",")
+    api = flags.api or ("tpu" if "tpu" in apis else "compute")
+    if api not in ("tpu", "compute"):
+        raise BadInput(f"{one_line(api)} is not an API", fix=Fix(note="--api tpu or --api compute"))
+    if api not in apis:
+        raise BadInput(
+            f"--api {api} needs the setting apis, so that every command sees the slice",
+            fix=Fix.command("tpukit", "config", "set", "apis", "tpu,compute"),
+        )
+    return api
+
+
+def _runtime(accelerator: AcceleratorType, flags: RequestFlags, api: str) -> str:
     wanted = flags.runtime_version
+    if api == "compute":
+        from tpukit.google.compute_machines import machine_of
+
+        return wanted or machine_of(accelerator.name).image_family
     if not wanted and not accelerator.runtime_version:
         raise BadInput(
             f"the runtime version for {accelerator.name} is unknown",

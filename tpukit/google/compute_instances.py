@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 from uuid import uuid4
 
 from tpukit.clock import Deadline
-from tpukit.errors import BadInput, NotFound, TpukitError
+from tpukit.errors import BadInput, Fix, NotFound, TpukitError
 from tpukit.google import instance_json
 from tpukit.google.compute_machines import type_of
 from tpukit.google.failures import from_operation, to_error, unreadable
@@ -125,7 +125,8 @@ class ComputeInstances(SliceProvider):
 
     def create(self, request: SliceRequest) -> str:
         if not instance_json.buys(request.provisioning):
-            raise BadInput(f"Compute Engine has no {request.provisioning} capacity")
+            what = f"tpukit cannot ask Compute Engine for {request.provisioning} capacity"
+            raise BadInput(what, fix=Fix(note="leave it out, or use --spot or --flex-start"))
         created = request.labels.get("tpukit-created", "")
         return self._write(
             f"create slice {request.name}",

@@ -147,9 +147,7 @@ def insert_fields(request: SliceRequest) -> Json:
         "disks": [boot, *map(_disk_fields, request.data_disks)],
         "networkInterfaces": [interface],
         "shieldedInstanceConfig": {"enableSecureBoot": False},
-        "serviceAccounts": [
-            {"email": request.service_account or "default", "scopes": [*SCOPES]}
-        ],
+        "serviceAccounts": [{"email": request.service_account or "default", "scopes": [*SCOPES]}],
         "metadata": {"items": item_fields(metadata)},
         **_capacity(request),
     }
@@ -196,18 +194,15 @@ def _capacity(request: SliceRequest) -> Json:
         scheduling["maxRunDuration"] = {"seconds": request.labels[MAX_RUN]}
         valid = {"requestValidForDuration": {"seconds": str(_VALID_SECONDS)}}
         return {"scheduling": scheduling, "params": valid, **none}
-    if request.provisioning == "reserved":
-        scheduling["instanceTerminationAction"] = "DELETE"
-        return {
-            "scheduling": scheduling,
-            "reservationAffinity": {"consumeReservationType": "ANY_RESERVATION"},
-        }
     return {"scheduling": scheduling}
 
 
 def buys(provisioning: str) -> bool:
-    """Return True if an instance can have this kind of capacity."""
-    return provisioning in _MODELS
+    """Return True if tpukit can ask Compute Engine for this kind of capacity.
+
+    A reservation needs a name there, which no flag of tpukit gives.
+    """
+    return provisioning in ("on-demand", "spot", "flex-start")
 
 
 def _provisioning(scheduling: Any) -> str:
