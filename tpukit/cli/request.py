@@ -258,6 +258,10 @@ def _api(toolkit: Toolkit, accelerator: AcceleratorType, flags: RequestFlags) ->
             f"--api {api} needs the setting apis, so that every command sees the slice",
             fix=Fix.command("tpukit", "config", "set", "apis", "tpu,compute"),
         )
+    if api == "compute":
+        from tpukit.google.instance_json import check_capacity
+
+        check_capacity(_provisioning(flags))
     return api
 
 
@@ -266,7 +270,8 @@ def _runtime(accelerator: AcceleratorType, flags: RequestFlags, api: str) -> str
     if api == "compute":
         from tpukit.google.compute_machines import machine_of
 
-        return wanted or machine_of(accelerator.name).image_family
+        machine = machine_of(accelerator.name)
+        return wanted or machine.image_family
     if not wanted and not accelerator.runtime_version:
         raise BadInput(
             f"the runtime version for {accelerator.name} is unknown",

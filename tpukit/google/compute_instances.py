@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 from uuid import uuid4
 
 from tpukit.clock import Deadline
-from tpukit.errors import BadInput, Fix, NotFound, TpukitError
+from tpukit.errors import BadInput, NotFound, TpukitError
 from tpukit.google import instance_json
 from tpukit.google.compute_machines import type_of
 from tpukit.google.failures import from_operation, to_error, unreadable
@@ -86,12 +86,16 @@ class ComputeInstances(SliceProvider):
         for page in self._session.pages(doing, f"{self._url}/{place}/instances", query):
             with _reading(doing):
                 # https://cloud.google.com/compute/docs/reference/rest/v1/instances/aggregatedList
-                scopes = {zone: {"instances": field(page, "items", list, [])}}
-                scopes = field(page, "items", dict, {}) if zone == "-" else scopes
-                for scope in scopes.values():
-                    for instance in field(scope, "instances", list, []):
-                        if instance_json.is_slice(instance):
-                            slices.append(instance_json.read_instance(instance, self._project))
+                everywhere = field(page, "items", dict, {}).values() if zone == "-" else ()
+                instances = [
+                    one for scope in everywhere for one in field(scope, "instances", list, [])
+                ]
+                instances += field(page, "items", list, []) if zone != "-" else []
+                slices += [
+                    instance_json.read_instance(instance, self._project)
+                    for instance in instances
+                    if instance_json.is_slice(instance)
+                ]
                 silent += [last_part(scope) for scope in field(page, "unreachables", list, [])]
         return SliceList(tuple(map(self._with_cause, slices)), tuple(dict.fromkeys(silent)))
 
@@ -124,9 +128,7 @@ class ComputeInstances(SliceProvider):
         raise NotFound(f"Compute Engine has no queued resource {name}")
 
     def create(self, request: SliceRequest) -> str:
-        if not instance_json.buys(request.provisioning):
-            what = f"tpukit cannot ask Compute Engine for {request.provisioning} capacity"
-            raise BadInput(what, fix=Fix(note="leave it out, or use --spot or --flex-start"))
+        instance_json.check_capacity(request.provisioning)
         created = request.labels.get("tpukit-created", "")
         return self._write(
             f"create slice {request.name}",

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
+from tpukit.errors import BadInput, Fix
 from tpukit.google.compute_machines import IMAGE_PROJECT, has_tpu, machine_of, type_of
 from tpukit.google.credentials import SCOPES
 from tpukit.google.node_json import MAX_RUN, field, last_part
@@ -197,12 +198,15 @@ def _capacity(request: SliceRequest) -> Json:
     return {"scheduling": scheduling}
 
 
-def buys(provisioning: str) -> bool:
-    """Return True if tpukit can ask Compute Engine for this kind of capacity.
+def check_capacity(provisioning: str) -> None:
+    """Raise `BadInput` if tpukit cannot ask Compute Engine for this kind of capacity.
 
     A reservation needs a name there, which no flag of tpukit gives.
     """
-    return provisioning in ("on-demand", "spot", "flex-start")
+    if provisioning not in ("on-demand", "spot", "flex-start"):
+        what = f"tpukit cannot ask Compute Engine for {provisioning} capacity"
+        fix = Fix(note="leave it out, or use --spot or --flex-start; or --api tpu")
+        raise BadInput(what, fix=fix)
 
 
 def _provisioning(scheduling: Any) -> str:
