@@ -17,7 +17,7 @@ _OLDER = "ubuntu-accel-2204-amd64-tpu-v5e-v5p-v6e"
 
 
 @dataclass(frozen=True)
-class Machine:
+class HostMachine:
     """A machine type for one accelerator type, with the disk and the image that fit it.
 
     `threads_per_core` is 0 if the API's default is right.
@@ -32,16 +32,16 @@ class Machine:
 
 #: v5p refuses Hyperdisk Balanced (two users' reports, 2026); v6e and TPU7x boot from it.
 MACHINES = (
-    Machine("v5p-2", "ct5p-hightpu-1t-tpu", "pd-balanced", _OLDER),
-    Machine("v5p-8", "ct5p-hightpu-4t", "pd-balanced", _OLDER),
-    Machine("v6e-1", "ct6e-standard-1t", "hyperdisk-balanced", _OLDER),
-    Machine("v6e-4", "ct6e-standard-4t", "hyperdisk-balanced", _OLDER),
-    Machine("v6e-8", "ct6e-standard-8t", "hyperdisk-balanced", _OLDER, threads_per_core=1),
-    Machine("tpu7x-8", "tpu7x-standard-4t", "hyperdisk-balanced", _TPU7X),
+    HostMachine("v5p-2", "ct5p-hightpu-1t-tpu", "pd-balanced", _OLDER),
+    HostMachine("v5p-8", "ct5p-hightpu-4t", "pd-balanced", _OLDER),
+    HostMachine("v6e-1", "ct6e-standard-1t", "hyperdisk-balanced", _OLDER),
+    HostMachine("v6e-4", "ct6e-standard-4t", "hyperdisk-balanced", _OLDER),
+    HostMachine("v6e-8", "ct6e-standard-8t", "hyperdisk-balanced", _OLDER, threads_per_core=1),
+    HostMachine("tpu7x-8", "tpu7x-standard-4t", "hyperdisk-balanced", _TPU7X),
 )
 
 
-def machine_of(accelerator_type: str) -> Machine:
+def machine_of(accelerator_type: str) -> HostMachine:
     """Return the machine type of an accelerator type; raise `BadInput` if it has none."""
     for machine in MACHINES:
         if machine.accelerator_type == accelerator_type:
