@@ -51,7 +51,9 @@ def test_a_script_prints_the_same_on_both_apis(local: Local) -> None:
     assert [status for status, _ in tpu].count(0) == len(SCRIPT) - 1  # the deleted slice's describe
     names = tpu_rows.keys() | compute_rows.keys()
     differ = {name for name in names if tpu_rows.get(name) != compute_rows.get(name)}
-    assert differ <= DIFFERENT, {name: (tpu_rows.get(name), compute_rows.get(name)) for name in differ}
+    assert differ <= DIFFERENT, {
+        name: (tpu_rows.get(name), compute_rows.get(name)) for name in differ
+    }
     assert compute_rows["api"] == "Compute Engine"
 
 
