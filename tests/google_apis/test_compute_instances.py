@@ -17,6 +17,7 @@ from tpukit.google.node_json import MAX_RUN
 from tpukit.google.provider import Doubtful
 from tpukit.google.roads import Roads
 from tpukit.models import ApiCall, SliceChange, SliceRequest
+from tpukit.slices.find import loss
 
 ZONE = "us-east5-b"
 FAMILY = "ubuntu-accel-2204-amd64-tpu-v5e-v5p-v6e"
@@ -230,6 +231,12 @@ def test_both_apis_are_listed_and_a_name_in_both_is_refused(cloud: Cloud) -> Non
         with pytest.raises(BadInput, match="in both APIs"):
             roads.delete(ZONE, "old")
     assert cloud.tpu.get(ZONE, "old").state != "DELETING"
+
+
+def test_a_lost_slice_is_made_again_in_its_own_api(cloud: Cloud) -> None:
+    with scripted(json_reply(200, INSTANCE)) as server:
+        slice_ = compute(cloud, server.url).get(ZONE, "demo")
+    assert "--api compute" in str(loss(replace(slice_, state="PREEMPTED")).fix)
 
 
 def test_times_of_the_api_become_utc() -> None:
