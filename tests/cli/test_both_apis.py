@@ -75,5 +75,9 @@ def test_compute_engine_makes_what_the_queue_would_and_refuses_the_rest(local: L
     }.items():
         said = local.run("create", words[0], "no", *words[1:], *place, extra=extra).says(2)
         assert told in said.err
+    only = ("create", "tpu7x-8", "big", "--allow-unlisted-type", "--zone", "us-central1-c")
+    assert local.run(*only, extra=extra).out == "big\n"
+    assert local.run("describe", "big", extra=extra).out.count("Compute Engine") == 1
+    assert local.run("delete", "big", "--yes", extra=extra).status == 0
     said = local.run("create", "v6e-1", "no", *place).says(2)
     assert "fix: tpukit config set apis tpu,compute" in said.err

@@ -248,9 +248,15 @@ def _check_zone(zone: str) -> None:
 
 
 def _api(toolkit: Toolkit, accelerator: AcceleratorType, flags: RequestFlags) -> str:
-    """Return the API for a new slice: "tpu" if no flag and no setting says otherwise."""
+    """Return the API for a new slice: "tpu" if no flag and no setting says otherwise.
+
+    Types that our table of the Cloud TPU API lacks, such as tpu7x-8, default to the other API.
+    """
     apis = toolkit.settings.get("apis").split(",")
+    unlisted = not is_listed(accelerator.name) and not flags.runtime_version
     api = flags.api or ("tpu" if "tpu" in apis else "compute")
+    if not flags.api and unlisted and "compute" in apis:
+        api = "compute"
     if api not in ("tpu", "compute"):
         raise BadInput(f"{one_line(api)} is not an API", fix=Fix(note="--api tpu or --api compute"))
     if api not in apis:

@@ -22,7 +22,7 @@ from tpukit.google.failures import from_operation, to_error, unreadable
 from tpukit.google.firewall_rules import project_url
 from tpukit.google.node_json import field, last_part, read_identity
 from tpukit.google.provider import Doubtful, Note, SliceProvider
-from tpukit.google.session import Session
+from tpukit.google.retrying_session import Session
 from tpukit.models import (
     ApiCall,
     QueuedResource,
