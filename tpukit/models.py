@@ -182,11 +182,12 @@ class SliceRequest:
     metadata: Mapping[str, str] = field(default_factory=dict)
     data_disks: tuple[DataDisk, ...] = ()
     service_account: str = ""
+    api: str = "tpu"  #: the API that makes it, as in `Slice`
 
     @property
     def queue_only(self) -> bool:
         """Whether only a queued resource can get this capacity."""
-        return self.provisioning in QUEUE_ONLY
+        return self.api == "tpu" and self.provisioning in QUEUE_ONLY
 
     @property
     def network_place(self) -> tuple[str, str]:
@@ -220,6 +221,7 @@ class SliceRequest:
             service_account=self.service_account,
             external_addresses=self.external_addresses,
             data_disks=self.data_disks,
+            api=self.api,
         )
 
 

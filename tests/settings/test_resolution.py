@@ -319,6 +319,7 @@ FOREIGN = {
     "silence": "7",
     "persist": "7",
     "rates": "v6e=0.01",
+    "apis": "compute",
 }
 
 

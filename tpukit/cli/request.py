@@ -75,11 +75,15 @@ class RequestFlags:
     service_account: Annotated[str, Option(metavar="EMAIL", help="Account of the workers.")] = ""
     ttl: Ttl = ""
     purpose: Purpose = ""
+    api: Annotated[
+        str,
+        Option(metavar="API", help="tpu or compute (Compute Engine); default: tpu if it can."),
+    ] = ""
 
     def repeated(self) -> tuple[str, ...]:
         """Return the flags that a later `up` needs to find the same slice, without route flags."""
         said = [f"--{tier}" for tier in _BOUGHT[:-1] if self.buys(tier)]
-        for name in ("network", "runtime_version", "max_run_duration"):
+        for name in ("network", "runtime_version", "max_run_duration", "api"):
             value = getattr(self, name)
             said += [f"--{name.replace('_', '-')}", value] if value else []
         return tuple(said)
@@ -150,12 +154,14 @@ def say_wanted(console: Console, requests: Sequence[SliceRequest]) -> None:
 def _request(
     toolkit: Toolkit, name: str, accelerator: AcceleratorType, zone: str, flags: RequestFlags
 ) -> SliceRequest:
+    api = _api(toolkit, accelerator, flags)
     return SliceRequest(
         name=name,
+        api=api,
         project=toolkit.settings.get("project"),
         zone=zone,
         accelerator_type=accelerator.name,
-        runtime_version=_runtime(accelerator, flags),
+        runtime_version=_runtime(accelerator, flags, api),
         provisioning=_provisioning(flags),
         network=flags.network or toolkit.settings.get("network") or "default",
         subnetwork=flags.subnetwork,
@@ -241,8 +247,37 @@ def _check_zone(zone: str) -> None:
         raise BadInput(f"there is no zone {zone}", fix=Fix(note=f"did you mean --zone {meant}?"))
 
 
-def _runtime(accelerator: AcceleratorType, flags: RequestFlags) -> str:
+def _api(toolkit: Toolkit, accelerator: AcceleratorType, flags: RequestFlags) -> str:
+    """Return the API for a new slice: "tpu" if no flag and no setting says otherwise.
+
+    Types that our table of the Cloud TPU API lacks, such as tpu7x-8, default to the other API.
+    """
+    apis = toolkit.settings.get("apis").split(",")
+    unlisted = not is_listed(accelerator.name) and not flags.runtime_version
+    api = flags.api or ("tpu" if "tpu" in apis else "compute")
+    if not flags.api and unlisted and "compute" in apis:
+        api = "compute"
+    if api not in ("tpu", "compute"):
+        raise BadInput(f"{one_line(api)} is not an API", fix=Fix(note="--api tpu or --api compute"))
+    if api not in apis:
+        raise BadInput(
+            f"--api {api} needs the setting apis, so that every command sees the slice",
+            fix=Fix.command("tpukit", "config", "set", "apis", "tpu,compute"),
+        )
+    if api == "compute":
+        from tpukit.google.instance_json import check_capacity
+
+        check_capacity(_provisioning(flags))
+    return api
+
+
+def _runtime(accelerator: AcceleratorType, flags: RequestFlags, api: str) -> str:
     wanted = flags.runtime_version
+    if api == "compute":
+        from tpukit.google.compute_machines import machine_of
+
+        machine = machine_of(accelerator.name)
+        return wanted or machine.image_family
     if not wanted and not accelerator.runtime_version:
         raise BadInput(
             f"the runtime version for {accelerator.name} is unknown",

@@ -105,6 +105,12 @@ check_rates = _matching(
     fix=Fix(note="for example: v6e=2.70,v6e:spot=1.10"),
 )
 
+check_apis = _matching(
+    "a list of APIs",
+    r"tpu|compute|tpu,compute|compute,tpu",
+    fix=Fix(note="use tpu, compute or tpu,compute"),
+)
+
 #: The words that gcloud accepts as `billing/quota_project` (`gcloud topic configurations`).
 QUOTA_WORDS = ("CURRENT_PROJECT", "CURRENT_PROJECT_WITH_FALLBACK", "LEGACY")
 
@@ -285,5 +291,6 @@ DEFINITIONS = (
     Definition("silence", check_seconds, default="30"),
     Definition("persist", check_seconds),
     Definition("rates", check_rates),
+    Definition("apis", check_apis, default="tpu"),
 )
 BY_NAME = {definition.name: definition for definition in DEFINITIONS}

@@ -31,7 +31,7 @@ APPEAR_SECONDS = 120.0
 LOOK_SECONDS = 3.0
 #: Fields in which an existing slice must equal the request.
 _SPEC = (
-    *("accelerator_type", "runtime_version", "provisioning"),
+    *("api", "accelerator_type", "runtime_version", "provisioning"),
     *("network", "subnetwork", "service_account"),
 )
 

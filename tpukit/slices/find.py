@@ -199,6 +199,8 @@ def _flags(slice_: Slice) -> Iterator[str]:
     account = slice_.service_account
     if slice_.provisioning != "on-demand":
         yield f"--{slice_.provisioning}"
+    if slice_.api != "tpu":
+        yield from ("--api", slice_.api)
     if not slice_.external_addresses:
         yield "--internal-ips"
     for name, value in {

@@ -115,9 +115,17 @@ class Cloud:
     def provider(self) -> SliceProvider:
         from tpukit.google.tpu import CloudTpu
 
-        endpoint = self.settings.get("tpu_endpoint")
+        endpoint, apis = self.settings.get("tpu_endpoint"), self.settings.get("apis").split(",")
         self.check_given("project")
-        return CloudTpu(self.identity.session, self.project, endpoint)
+        tpu = CloudTpu(self.identity.session, self.project, endpoint)
+        if "compute" not in apis:
+            return tpu
+        from tpukit.google.compute_instances import ComputeInstances
+        from tpukit.google.roads import Roads
+
+        other = self.settings.get("compute_endpoint")
+        compute = ComputeInstances(self.identity.session, self.project, other)
+        return Roads(tpu, compute) if "tpu" in apis else compute
 
     @cached_property
     def firewall(self) -> FirewallProvider:

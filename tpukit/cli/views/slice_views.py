@@ -126,6 +126,7 @@ def described(slice_: Slice, now: float, rates: Mapping[str, float]) -> View:
         "name": slice_.name,
         "zone": slice_.zone,
         "project": slice_.project,
+        "api": "" if slice_.api == "tpu" else "Compute Engine",
         "accelerator type": slice_.accelerator_type,
         "topology": slice_.topology,
         "runtime version": slice_.runtime_version,

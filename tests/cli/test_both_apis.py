@@ -1,0 +1,83 @@
+"""The same commands on both of Google's APIs for slices."""
+
+from __future__ import annotations
+
+import pytest
+
+from cli.conftest import Local
+
+pytestmark = pytest.mark.process
+
+ZONE = "us-east5-b"
+#: The commands after the create, which print the same on both APIs.
+SCRIPT = (
+    ("list", "-o", "name"),
+    ("ssh", "demo", "--", "echo over ssh"),
+    ("run", "demo", "--", "echo worker {worker}"),
+    ("update", "demo", "--update-labels", "team=vision"),
+    ("list", "--label", "team=vision", "-o", "name"),
+    ("list", "--columns", "name,zone,type,state,workers,capacity,owner"),
+    ("firewall", "remove", "demo"),
+    ("firewall", "apply", "demo"),
+    ("stop", "demo"),
+    ("start", "demo"),
+    ("reap", "--dry-run"),
+    ("run", "demo", "--", "echo again"),
+    ("delete", "demo", "--yes"),
+    ("describe", "demo"),
+    ("list",),
+)
+#: The rows of `describe` that differ. Only the Cloud TPU API has health and topology, and each has
+#: its own images, ids of network and addresses of workers.
+DIFFERENT = {"api", "health", "topology", "runtime version", "created", "hours", "worker 0"}
+
+
+def played(local: Local, api: str) -> tuple[list[tuple[int, str]], dict[str, str]]:
+    """Return what each command of the script printed, and the rows of `describe`."""
+    extra = {"TPUKIT_APIS": "tpu,compute"}
+    made = local.run("create", "v6e-4", "demo", "--zone", ZONE, "--api", api, extra=extra)
+    assert (made.status, made.out) == (0, "demo\n"), made.err
+    described = local.run("describe", "demo", extra=extra).out
+    rows = dict(line.split("\t", 1) for line in described.splitlines())
+    results = [local.run(*words, extra=extra) for words in SCRIPT]
+    return [(result.status, result.out) for result in results], rows
+
+
+def test_a_script_prints_the_same_on_both_apis(local: Local) -> None:
+    tpu, tpu_rows = played(local, "tpu")
+    compute, compute_rows = played(local, "compute")
+    for words, one, other in zip(SCRIPT, tpu, compute, strict=True):
+        assert one == other, words
+    assert [status for status, _ in tpu].count(0) == len(SCRIPT) - 1  # the deleted slice's describe
+    names = tpu_rows.keys() | compute_rows.keys()
+    differ = {name for name in names if tpu_rows.get(name) != compute_rows.get(name)}
+    assert differ <= DIFFERENT, {
+        name: (tpu_rows.get(name), compute_rows.get(name)) for name in differ
+    }
+    assert compute_rows["api"] == "Compute Engine"
+
+
+def test_compute_engine_makes_what_the_queue_would_and_refuses_the_rest(local: Local) -> None:
+    extra = {"TPUKIT_APIS": "tpu,compute"}
+    place = ("--zone", ZONE, "--api", "compute")
+    flex = ("create", "v6e-1", "flex", "--flex-start", "--max-run-duration", "1h", *place)
+    made = local.run(*flex, extra=extra)
+    assert (made.status, made.out) == (0, "flex\n"), made.err
+    assert local.run("queue", "list", extra=extra).out == ""
+    assert "flex-start" in local.run("list", extra=extra).out
+    other = local.run("create", "v6e-1", "flex", "--zone", ZONE, "--api", "tpu", extra=extra)
+    assert other.status == 5, other.err
+    assert "api is compute, not tpu" in other.err
+    assert local.run("delete", "flex", "--yes", extra=extra).status == 0
+    for words, told in {
+        ("v6e-16",): "cannot create v6e-16 through Compute Engine",
+        ("v6e-1", "--reserved"): "cannot ask Compute Engine for reserved capacity",
+    }.items():
+        said = local.run("create", words[0], "no", *words[1:], *place, extra=extra).says(2)
+        assert told in said.err
+    only = ("create", "tpu7x-8", "big", "--allow-unlisted-type", "--zone", "us-central1-c")
+    assert local.run(*only, extra=extra).out == "big\n"
+    assert local.run("describe", "big", extra=extra).out.count("Compute Engine") == 1
+    assert local.run("delete", "big", "--yes", extra=extra).status == 0
+    said = local.run("create", "v6e-1", "no", *place).says(2)
+    assert "fix: tpukit config set apis tpu,compute" in said.err

@@ -1,0 +1,299 @@
+"""The provider for slices of one worker through the Compute Engine API, over plain REST.
+
+Each write has a request id. Only single machines are made: a slice of several needs a workload
+policy, an instance template and a managed instance group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import replace
+from typing import Any, Self
+from urllib.parse import urlencode
+from uuid import uuid4
+
+from tpukit.clock import Deadline
+from tpukit.errors import BadInput, NotFound, TpukitError
+from tpukit.google import instance_json
+from tpukit.google.compute_machines import type_of
+from tpukit.google.failures import from_operation, to_error, unreadable
+from tpukit.google.firewall_rules import project_url
+from tpukit.google.node_json import field, last_part, read_identity
+from tpukit.google.provider import Doubtful, Note, SliceProvider
+from tpukit.google.retrying_session import Session
+from tpukit.models import (
+    ApiCall,
+    QueuedResource,
+    QueuedResourceList,
+    QueueRequest,
+    Slice,
+    SliceChange,
+    SliceList,
+    SliceRequest,
+    WorkerIdentity,
+)
+from tpukit.settings.table import is_loopback
+from tpukit.text import one_line
+
+_PREEMPTED = "compute.instances.preempted"
+#: The types of operations of our verbs.
+_VERBS = {"delete": ("delete",), "update": ("setLabels", "setTags", "setMetadata")}
+_LOOPBACK, _EXTERNAL, _INTERNAL = "127.0.0.1", "216.239.32.10", "10.128.0.2"  #: as in `tpu`
+
+
+class ComputeInstances(SliceProvider):
+    """The instances with TPUs of one project, as slices."""
+
+    def __init__(
+        self, session: Session, project: str, endpoint: str, new_id: Callable[[], object] = uuid4
+    ) -> None:
+        self.bills = not is_loopback(endpoint)
+        self._session = session
+        self._project = project
+        self._endpoint = endpoint
+        self._url = project_url(endpoint, project)
+        self._note: Note | None = None
+        self._new_id = new_id
+
+    def planning(self, note: Note) -> Self:
+        other = copy(self)
+        other._note = note
+        return other
+
+    def now(self) -> float:
+        return self._session.now()
+
+    def once(self) -> Self:
+        return self._with(self._session.once())
+
+    def within(self, deadline: Deadline, *, patient: bool = False) -> Self:
+        return self._with(self._session.within(deadline, patient=patient))
+
+    def get(self, zone: str, name: str) -> Slice:
+        doing = f"read slice {name}"
+        instance = self._session.rest(doing, "GET", self._instance(zone, name))
+        with _reading(doing):
+            if not instance_json.is_slice(instance):
+                raise NotFound(f"cannot {doing}: {one_line(name)} is a machine without TPUs")
+            return self._with_cause(instance_json.read_instance(instance, self._project))
+
+    def list(self, zone: str) -> SliceList:
+        doing, slices, silent = "list slices", list[Slice](), list[str]()
+        query: dict[str, str | int] = {"maxResults": 500, "returnPartialSuccess": "true"}
+        place = "aggregated" if zone == "-" else f"zones/{zone}"
+        for page in self._session.pages(doing, f"{self._url}/{place}/instances", query):
+            with _reading(doing):
+                # https://cloud.google.com/compute/docs/reference/rest/v1/instances/aggregatedList
+                everywhere = field(page, "items", dict, {}).values() if zone == "-" else ()
+                instances = [
+                    one for scope in everywhere for one in field(scope, "instances", list, [])
+                ]
+                instances += field(page, "items", list, []) if zone != "-" else []
+                slices += [
+                    instance_json.read_instance(instance, self._project)
+                    for instance in instances
+                    if instance_json.is_slice(instance)
+                ]
+                silent += [last_part(scope) for scope in field(page, "unreachables", list, [])]
+        return SliceList(tuple(map(self._with_cause, slices)), tuple(dict.fromkeys(silent)))
+
+    def zones(self) -> tuple[str, ...]:
+        return tuple(sorted(self._names("zones", "zones")))
+
+    def accelerator_types(self, zone: str) -> frozenset[str]:
+        machines = self._names("machine types", f"zones/{zone}/machineTypes")
+        return frozenset(filter(None, map(type_of, machines)))
+
+    def runtime_versions(self, zone: str) -> frozenset[str]:
+        """Return no names: any image family may do, and an unknown one is refused at once."""
+        return frozenset()
+
+    def worker_address(self, external: bool) -> str:
+        if is_loopback(self._endpoint):
+            return _LOOPBACK
+        return _EXTERNAL if external else _INTERNAL
+
+    def list_queued(self, zone: str) -> QueuedResourceList:
+        return QueuedResourceList(())
+
+    def get_queued(self, zone: str, name: str) -> QueuedResource:
+        raise NotFound(f"Compute Engine has no queued resource {name}")
+
+    def create_queued(self, request: QueueRequest) -> str:
+        raise BadInput("Compute Engine has no queued resources")
+
+    def delete_queued(self, zone: str, name: str, *, force: bool) -> str:
+        raise NotFound(f"Compute Engine has no queued resource {name}")
+
+    def create(self, request: SliceRequest) -> str:
+        instance_json.check_capacity(request.provisioning)
+        created = request.labels.get("tpukit-created", "")
+        return self._write(
+            f"create slice {request.name}",
+            "POST",
+            f"zones/{request.zone}/instances",
+            instance_json.insert_fields(request),
+            given=instance_json.request_id(request, created),
+            creates=True,
+        )
+
+    def delete(self, zone: str, name: str) -> str:
+        return self._write(f"delete slice {name}", "DELETE", f"zones/{zone}/instances/{name}")
+
+    def start(self, zone: str, name: str) -> str:
+        return self._write(f"start slice {name}", "POST", f"zones/{zone}/instances/{name}/start")
+
+    def stop(self, zone: str, name: str) -> str:
+        return self._write(f"stop slice {name}", "POST", f"zones/{zone}/instances/{name}/stop")
+
+    def update(self, zone: str, name: str, change: SliceChange) -> str:
+        """Replace parts by read-modify-write, one call for each part.
+
+        Its fingerprints make Google refuse the write if another came in between; then it is
+        `Doubtful`. The items that Google itself writes into the metadata stay.
+        """
+        if change.data_disks is not None:
+            raise BadInput("the data disks of a slice on Compute Engine cannot be changed")
+        doing, operation = f"update slice {name}", ""
+        instance = self._session.rest(doing, "GET", self._instance(zone, name))
+        with _reading(doing):
+            bodies = _change_fields(instance, change)
+        for verb, body in bodies.items():
+            path = f"zones/{zone}/instances/{name}/{verb}"
+            try:
+                operation = self._write(doing, "POST", path, body)
+            except TpukitError as error:
+                if error.reason.startswith("FAILED_PRECONDITION"):
+                    raise Doubtful(error.what, reason=error.reason) from error
+                raise
+        return operation
+
+    def operations(self, zone: str, name: str, verb: str, since: str = "") -> frozenset[str]:
+        target = f"/zones/{zone}/instances/{name}"
+        return frozenset(
+            f"projects/{self._project}/zones/{zone}/operations/{one_line(operation['name'])}"
+            for operation in self._operations(zone)
+            if str(operation.get("targetLink")).endswith(target)
+            and operation.get("operationType") in _VERBS[verb]
+            and instance_json.utc(str(operation.get("insertTime") or ""))[:19] >= since[:19]
+        )
+
+    def failure(self, operation: str, doing: str) -> TpukitError | None:
+        path = operation.partition("/")[2].partition("/")[2]  # without projects/P
+        try:
+            answer = self._session.rest("read an operation", "GET", f"{self._url}/{path}")
+        except NotFound:
+            return None
+        if answer.get("status") != "DONE" or not answer.get("error"):
+            return None
+        with _reading(doing):
+            errors = field(field(answer, "error", dict, {}), "errors", list, [])
+            first = errors[0] if errors else {}
+            code, message = field(first, "code", str, ""), field(first, "message", str, "")
+        # Google names a stockout in the code alone: ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS.
+        status = {"code": 5 if "NOT_FOUND" in code else 2, "message": f"{message} ({code})"}
+        return to_error(from_operation(status, capacity=False), doing)
+
+    def identities(self, zone: str, name: str) -> tuple[WorkerIdentity, ...]:
+        doing = f"read the guest attributes of slice {name}"
+        url = f"{self._instance(zone, name)}/getGuestAttributes"
+        try:
+            answer = self._session.rest(doing, "GET", url)
+        except NotFound:  # the guest has published nothing yet
+            return ()
+        with _reading(doing):
+            identity = read_identity(0, answer)
+            return (replace(identity, hostname=identity.hostname or name),)
+
+    def _with_cause(self, slice_: Slice) -> Slice:
+        """Return a stopped spot slice as PREEMPTED if Google has ended it."""
+        if slice_.state != "STOPPED" or slice_.provisioning not in ("spot", "preemptible"):
+            return slice_
+        mine = [
+            operation
+            for operation in self._operations(slice_.zone)
+            if operation.get("targetId") == slice_.id
+            and operation.get("operationType") in (_PREEMPTED, "stop")
+        ]
+        last = max(mine, key=_moment, default={})
+        ended = last.get("operationType") == _PREEMPTED
+        return instance_json.ended_by_google(slice_) if ended else slice_
+
+    def _operations(self, zone: str) -> Sequence[dict[str, Any]]:
+        doing, operations = "list operations", list[dict[str, Any]]()
+        url = f"{self._url}/zones/{zone}/operations"
+        for page in self._session.pages(doing, url, {"maxResults": 500}):
+            with _reading(doing):
+                operations += field(page, "items", list, [])
+        return [one for one in operations if isinstance(one, dict)]
+
+    def _names(self, what: str, path: str) -> Sequence[str]:
+        doing, names = f"list {what}", list[str]()
+        for page in self._session.pages(doing, f"{self._url}/{path}", {"maxResults": 500}):
+            with _reading(doing):
+                entries = field(page, "items", list, [])
+                names += [one_line(field(entry, "name", str, "")) for entry in entries]
+        return names
+
+    def _write(
+        self,
+        doing: str,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        given: str = "",
+        creates: bool = False,
+    ) -> str:
+        """Make a call that writes and return the name of its operation."""
+        query = urlencode({"requestId": given or str(self._new_id())})
+        url = f"{self._url}/{path}?{query}"
+        if self._note:
+            self._note(ApiCall(method, url, body))
+            return ""
+        answer = self._session.rest(doing, method, url, body=body, repeat=False, named=not creates)
+        with _reading(doing, reading_back=True):
+            name = field(answer, "name", str, "")
+            if not name:
+                raise ValueError("an operation without a name")
+            zone = path.split("/")[1]
+            return f"projects/{self._project}/zones/{zone}/operations/{one_line(name)}"
+
+    def _with(self, session: Session) -> Self:
+        other = copy(self)
+        other._session = session
+        return other
+
+    def _instance(self, zone: str, name: str) -> str:
+        return f"{self._url}/zones/{zone}/instances/{name}"
+
+
+def _change_fields(instance: Any, change: SliceChange) -> Mapping[str, Any]:
+    """Return the bodies of the calls that make a change, by their verbs."""
+    bodies: dict[str, Any] = {}
+    if change.labels is not None:
+        mark = field(instance, "labelFingerprint", str, "")
+        bodies["setLabels"] = {"labels": dict(change.labels), "labelFingerprint": mark}
+    if change.tags is not None:
+        mark = field(field(instance, "tags", dict, {}), "fingerprint", str, "")
+        bodies["setTags"] = {"items": list(change.tags), "fingerprint": mark}
+    if change.metadata is not None:
+        mark = field(field(instance, "metadata", dict, {}), "fingerprint", str, "")
+        items = instance_json.item_fields(instance_json.kept_items(instance, change.metadata))
+        bodies["setMetadata"] = {"items": items, "fingerprint": mark}
+    return bodies
+
+
+def _moment(operation: dict[str, Any]) -> str:
+    return instance_json.utc(str(operation.get("insertTime") or ""))
+
+
+@contextmanager
+def _reading(doing: str, *, reading_back: bool = False) -> Iterator[None]:
+    """Raise our error if an answer cannot be read."""
+    try:
+        yield
+    except ValueError as error:
+        raise to_error(unreadable(error), doing, reading_back=reading_back) from error

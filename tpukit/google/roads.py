@@ -1,0 +1,126 @@
+"""Both of Google's APIs for slices as one provider.
+
+Two slices may have the same zone and name, one in each API. Then every call for that name is
+refused: the setting `apis` chooses one API.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from typing import Self
+
+from tpukit.clock import Deadline
+from tpukit.errors import BadInput, Fix, NotFound, TpukitError
+from tpukit.google.provider import Note, SliceProvider
+from tpukit.models import (
+    QueuedResource,
+    QueuedResourceList,
+    QueueRequest,
+    Slice,
+    SliceChange,
+    SliceList,
+    SliceRequest,
+    WorkerIdentity,
+)
+
+
+class Roads(SliceProvider):
+    """The slices of the Cloud TPU API and of Compute Engine."""
+
+    def __init__(self, tpu: SliceProvider, compute: SliceProvider) -> None:
+        self.bills = tpu.bills or compute.bills
+        self._tpu, self._compute = tpu, compute
+
+    def now(self) -> float:
+        return self._tpu.now()
+
+    def once(self) -> Self:
+        return type(self)(self._tpu.once(), self._compute.once())
+
+    def within(self, deadline: Deadline, *, patient: bool = False) -> Self:
+        both = (one.within(deadline, patient=patient) for one in (self._tpu, self._compute))
+        return type(self)(*both)
+
+    def planning(self, note: Note) -> Self:
+        return type(self)(self._tpu.planning(note), self._compute.planning(note))
+
+    def get(self, zone: str, name: str) -> Slice:
+        slices, missing = builtins.list[Slice](), NotFound(f"there is no slice {name} in {zone}")
+        for provider in (self._compute, self._tpu):
+            try:
+                slices.append(provider.get(zone, name))
+            except NotFound as error:
+                missing = error
+        if len(slices) > 1:
+            raise BadInput(
+                f"slice {name} exists in {zone} in both APIs",
+                fix=Fix(note="choose one: set TPUKIT_APIS=tpu or TPUKIT_APIS=compute"),
+            )
+        if not slices:
+            raise missing
+        return slices[0]
+
+    def list(self, zone: str) -> SliceList:
+        first, second = self._tpu.list(zone), self._compute.list(zone)
+        silent = dict.fromkeys((*first.unreachable, *second.unreachable))
+        return SliceList((*first.slices, *second.slices), tuple(silent))
+
+    def zones(self) -> Sequence[str]:
+        return self._tpu.zones()
+
+    def accelerator_types(self, zone: str) -> frozenset[str]:
+        return self._tpu.accelerator_types(zone) | self._compute.accelerator_types(zone)
+
+    def runtime_versions(self, zone: str) -> frozenset[str]:
+        """Return no names, because each API has its own."""
+        return frozenset()
+
+    def worker_address(self, external: bool) -> str:
+        return self._tpu.worker_address(external)
+
+    def list_queued(self, zone: str) -> QueuedResourceList:
+        return self._tpu.list_queued(zone)
+
+    def get_queued(self, zone: str, name: str) -> QueuedResource:
+        return self._tpu.get_queued(zone, name)
+
+    def create_queued(self, request: QueueRequest) -> str:
+        return self._tpu.create_queued(request)
+
+    def delete_queued(self, zone: str, name: str, *, force: bool) -> str:
+        return self._tpu.delete_queued(zone, name, force=force)
+
+    def create(self, request: SliceRequest) -> str:
+        return self._named(request.api).create(request)
+
+    def delete(self, zone: str, name: str) -> str:
+        return self._of(zone, name).delete(zone, name)
+
+    def start(self, zone: str, name: str) -> str:
+        return self._of(zone, name).start(zone, name)
+
+    def stop(self, zone: str, name: str) -> str:
+        return self._of(zone, name).stop(zone, name)
+
+    def update(self, zone: str, name: str, change: SliceChange) -> str:
+        return self._of(zone, name).update(zone, name, change)
+
+    def operations(self, zone: str, name: str, verb: str, since: str = "") -> frozenset[str]:
+        tpu = self._tpu.operations(zone, name, verb, since)
+        return tpu | self._compute.operations(zone, name, verb, since)
+
+    def failure(self, operation: str, doing: str) -> TpukitError | None:
+        # projects/P/zones/Z/operations/N, or projects/P/locations/Z/operations/N
+        api = "compute" if "/zones/" in operation else "tpu"
+        return self._named(api).failure(operation, doing)
+
+    def identities(self, zone: str, name: str) -> Sequence[WorkerIdentity]:
+        return self._of(zone, name).identities(zone, name)
+
+    def _named(self, api: str) -> SliceProvider:
+        return self._compute if api == "compute" else self._tpu
+
+    def _of(self, zone: str, name: str) -> SliceProvider:
+        """Return the API that has the slice; raise the errors of `get`."""
+        return self._named(self.get(zone, name).api)
