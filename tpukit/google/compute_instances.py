@@ -72,6 +72,7 @@ class ComputeInstances(SliceProvider):
         return self._with(self._session.within(deadline, patient=patient))
 
     def get(self, zone: str, name: str) -> Slice:
+        """Return a slice; raise `NotFound` if no machine with TPUs has the name."""
         doing = f"read slice {name}"
         instance = self._session.rest(doing, "GET", self._instance(zone, name))
         with _reading(doing):
@@ -119,12 +120,15 @@ class ComputeInstances(SliceProvider):
         return QueuedResourceList(())
 
     def get_queued(self, zone: str, name: str) -> QueuedResource:
+        """Raise `NotFound`, because Compute Engine has no queue."""
         raise NotFound(f"Compute Engine has no queued resource {name}")
 
     def create_queued(self, request: QueueRequest) -> str:
+        """Raise `BadInput`, because Compute Engine has no queue."""
         raise BadInput("Compute Engine has no queued resources")
 
     def delete_queued(self, zone: str, name: str, *, force: bool) -> str:
+        """Raise `NotFound`, because Compute Engine has no queue."""
         raise NotFound(f"Compute Engine has no queued resource {name}")
 
     def create(self, request: SliceRequest) -> str:
@@ -152,7 +156,8 @@ class ComputeInstances(SliceProvider):
         """Replace parts by read-modify-write, one call for each part.
 
         Its fingerprints make Google refuse the write if another came in between; then it is
-        `Doubtful`. The items that Google itself writes into the metadata stay.
+        `Doubtful`. The items that Google itself writes into the metadata stay. Raises `BadInput`
+        for other data disks, which tpukit cannot change there.
         """
         if change.data_disks is not None:
             raise BadInput("the data disks of a slice on Compute Engine cannot be changed")

@@ -46,6 +46,7 @@ class Roads(SliceProvider):
         return type(self)(self._tpu.planning(note), self._compute.planning(note))
 
     def get(self, zone: str, name: str) -> Slice:
+        """Return a slice; raise `NotFound` if no API has it, and `BadInput` if both have it."""
         slices, missing = builtins.list[Slice](), NotFound(f"there is no slice {name} in {zone}")
         for provider in (self._compute, self._tpu):
             try:
