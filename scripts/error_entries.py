@@ -52,7 +52,7 @@ def _place(row: Mapping[str, Any]) -> str:
 def _entry(row: Mapping[str, Any]) -> str:
     """Return an entry: its id as the anchor, the texts as users meet them, and the facts."""
     texts = "\n".join(row["examples"])
-    words = [word.strip("{}") for word in row.get("command", ())]
+    words = [word[1:-1].upper() if word[0] == "{" else word for word in row.get("command", ())]
     command = f"`{quote(words)}`: " if words else ""
     facts = {
         "Fix": f"{command}{_plain(row['remedy'])}",
