@@ -233,6 +233,26 @@ def test_both_apis_are_listed_and_a_name_in_both_is_refused(cloud: Cloud) -> Non
     assert cloud.tpu.get(ZONE, "old").state != "DELETING"
 
 
+def test_an_odd_instance_is_listed_as_far_as_it_is_readable(cloud: Cloud) -> None:
+    odd = {**INSTANCE, "name": "odd", "networkInterfaces": "none", "creationTimestamp": "soon"}
+    machine = {**INSTANCE, "name": "other", "machineType": 7}
+    page = {"items": {f"zones/{ZONE}": {"instances": [odd, machine, INSTANCE]}}}
+    with scripted(json_reply(200, page)) as server:
+        listed = compute(cloud, server.url).list("-").slices
+    assert [slice_.name for slice_ in listed] == ["odd", "demo"]
+    assert listed[0].unreadable == ("creationTimestamp", "networkInterfaces")
+    assert (listed[0].zone, listed[0].state) == (ZONE, "READY")
+
+
+def test_a_denied_compute_engine_hides_no_slice_of_the_other_api(cloud: Cloud) -> None:
+    denied = {"error": {"code": 403, "status": "PERMISSION_DENIED", "message": "no instances.list"}}
+    cloud.tpu.create(cloud.request())
+    with scripted(json_reply(403, denied)) as server:
+        listed = Roads(cloud.tpu, compute(cloud, server.url)).list("-")
+    assert [slice_.name for slice_ in listed.slices] == ["demo"]
+    assert listed.unreachable == ("Compute Engine",)
+
+
 def test_a_lost_slice_is_made_again_in_its_own_api(cloud: Cloud) -> None:
     with scripted(json_reply(200, INSTANCE)) as server:
         slice_ = compute(cloud, server.url).get(ZONE, "demo")

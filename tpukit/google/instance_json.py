@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 from tpukit.errors import BadInput, Fix
 from tpukit.google.compute_machines import IMAGE_PROJECT, has_tpu, machine_of, type_of
 from tpukit.google.credentials import SCOPES
-from tpukit.google.node_json import MAX_RUN, field, last_part
+from tpukit.google.node_json import MAX_RUN, as_far_as_readable, field, last_part
 from tpukit.models import DataDisk, Slice, SliceRequest, Worker
 from tpukit.text import one_line
 
@@ -52,12 +53,20 @@ _MODELS = {bought: model for model, bought in _BOUGHT.items()}
 
 
 def is_slice(instance: Any) -> bool:
-    """Return True if an instance has TPUs; raise ValueError for another type of value."""
-    return has_tpu(last_part(field(instance, "machineType", str, "")))
+    """Return True if an instance has TPUs, as far as its machine type is readable."""
+    machine = instance.get("machineType") if isinstance(instance, dict) else None
+    return isinstance(machine, str) and has_tpu(last_part(machine))
 
 
 def read_instance(instance: Any, project: str) -> Slice:
-    """Return the slice of an instance; raise ValueError if a field has another type."""
+    """Return the slice of an instance; raise ValueError if it has no name.
+
+    An unreadable field is left empty and named in `unreadable`.
+    """
+    return as_far_as_readable(instance, partial(_slice, project=project))
+
+
+def _slice(instance: Any, project: str) -> Slice:
     items = read_items(instance)
     scheduling = field(instance, "scheduling", dict, {})
     interfaces = field(instance, "networkInterfaces", list, [])

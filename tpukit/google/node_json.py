@@ -51,7 +51,7 @@ def read_slice(node: Any) -> Slice:
 
     An unreadable field is left empty and named in `unreadable`.
     """
-    return _as_far_as_readable(node, _slice)
+    return as_far_as_readable(node, _slice)
 
 
 def read_queued(document: Any) -> QueuedResource:
@@ -59,10 +59,11 @@ def read_queued(document: Any) -> QueuedResource:
 
     An unreadable field is left empty and named in `unreadable`.
     """
-    return _as_far_as_readable(document, _queued)
+    return as_far_as_readable(document, _queued)
 
 
-def _as_far_as_readable(document: Any, read: Callable[[Any], Read]) -> Read:
+def as_far_as_readable(document: Any, read: Callable[[Any], Read]) -> Read:
+    """Return what `read` makes of the readable fields; raise ValueError if it has no full name."""
     try:
         return read(document)
     except ValueError:

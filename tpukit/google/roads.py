@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from tpukit.clock import Deadline
-from tpukit.errors import BadInput, Fix, NotFound, TpukitError
+from tpukit.errors import BadInput, Fix, NotAllowed, NotEnabled, NotFound, TpukitError
 from tpukit.google.provider import Note, SliceProvider
 from tpukit.models import (
     QueuedResource,
@@ -63,7 +63,12 @@ class Roads(SliceProvider):
         return slices[0]
 
     def list(self, zone: str) -> SliceList:
-        first, second = self._tpu.list(zone), self._compute.list(zone)
+        """List the slices of both; if Compute Engine cannot be read, it counts as a silent zone."""
+        first = self._tpu.list(zone)
+        try:
+            second = self._compute.list(zone)
+        except (NotAllowed, NotEnabled):
+            second = SliceList((), ("Compute Engine",))
         silent = dict.fromkeys((*first.unreachable, *second.unreachable))
         return SliceList((*first.slices, *second.slices), tuple(silent))
 
