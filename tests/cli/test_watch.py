@@ -38,7 +38,7 @@ def test_a_watch_that_makes_no_sense_is_refused_before_anything_is_changed(
     prompt_cloud.tpu.create(prompt_cloud.request("foreign"))
     for code, words in (
         (2, ["demo"]),
-        (3, ["--", "true"]),
+        (2, ["--", "true"]),
         (2, ["Demo", "--", "true"]),
         (2, ["demo", "--max-wait", "soon", "--", "true"]),
         (2, ["demo", "--zones", "mars", "--", "true"]),

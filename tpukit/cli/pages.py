@@ -153,13 +153,13 @@ def _with_name(command: Any, ctx: Any, words: list[str]) -> list[str]:
     """
     name = next((param for param in command.params if param.name == "name"), None)
     takes_command = any(param.name == "command" for param in command.params)
-    if "--" not in words or not takes_command or name is None or name.default != LEFT_OUT:
+    if "--" not in words or not takes_command or name is None or name.required:
         return words
     at = words.index("--")
     given, _, _ = command.make_parser(ctx).parse_args(words[:at])
     if isinstance(given.get("name"), str):
         return words
-    return [*words[:at], LEFT_OUT, *words[at:]]
+    return [*words[:at], name.default, *words[at:]]
 
 
 def _usage(pieces: list[str]) -> list[str]:
