@@ -172,6 +172,7 @@ def test_ctrl_c_leaves_its_run_running(local: Local, pair: str, app: Path) -> No
     assert [attach, kill] == [f"tpukit --local {verb} {pair} long" for verb in ("attach", "kill")]
     states = local.run("jobs", pair, "long", "--json").document["jobs"]
     assert [job["state"] for job in states] == ["running", "running"]
+    assert copy.endswith(f" {pair}:{app.name}/out.txt ./{app.name}/")
     assert typed(local, copy, folder).status == 0
     assert (app / "out.txt").read_text() == "7\n"
     assert typed(local, kill, folder).status == 0

@@ -118,7 +118,8 @@ def train(
     if not how.fetch:
         return result
     results = f"{name}:{posixpath.join(source.target.removeprefix('./'), how.fetch)}"
-    back = os.path.join(".", os.path.relpath((source.tree.root / path).parent), "")
+    back = os.path.relpath((source.tree.root / path).parent)
+    back = os.path.join("" if back[0] == "." else ".", back, "")  # never like NAME:PATH
     again = Fix.command("tpukit", "cp", results, back, note="copies what the run has written")
     if result is LEFT:
         return replace(result, next=[again])
