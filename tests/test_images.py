@@ -137,8 +137,9 @@ def test_an_image_is_built_and_what_is_run_in_it_finds_the_emulator(tmp_path: Pa
     context, place = tmp_path / "context", tmp_path / "place"
     place.mkdir()
     ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "tpukit", context / "tpukit", ignore=ignored)
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for folder in ("tpukit", "scripts", "docs/reference"):
+        shutil.copytree(ROOT / folder, context / folder, ignore=ignored)
+    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, context)
     made = f"{os.path.realpath(sys.executable)} -m venv /image-python\n"
     (context / "build.sh").write_text(made + build_script("/image-python/bin"))

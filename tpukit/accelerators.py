@@ -274,10 +274,9 @@ def _refuse(text: str) -> NoReturn:
             text,
             "the Cloud TPU API ends at v6e, unless Google has enabled your project; TPU7x and "
             "later come through Compute Engine or GKE",
-            Fix.command(
-                *("tpukit", "create", plain, "--allow-unlisted-type"),
-                *("--runtime-version", "v2-alpha-tpu7-ubuntu2404"),
-                note="if Google has enabled your project; else follow "
+            Fix(
+                note="tpukit create with --allow-unlisted-type --runtime-version "
+                "v2-alpha-tpu7-ubuntu2404, if Google has enabled your project; else follow "
                 "https://docs.cloud.google.com/tpu/docs/tpu7x",
             ),
         )

@@ -186,12 +186,19 @@ def test_only_rules_of_ours_are_left_over() -> None:
     """What is named here users are advised to remove: never a rule that others made."""
     gone = replace(rule(), name=ssh_rule.tag("p", "z", "gone"))
     others = [replace(rule(), name=name) for name in ("default-allow-ssh", "tpukit-mine")]
-    assert ssh_rule.left_over([*others, rule(), gone], [TAGGED], "p") == (gone,)
+    assert ssh_rule.left_over([*others, rule(), gone], [TAGGED], "p", ["tpu"]) == (gone,)
+
+
+def test_a_rule_of_a_slice_in_an_api_that_was_not_asked_is_not_left_over() -> None:
+    path = ssh_rule.path_of(replace(TAGGED, api="compute"))
+    other = replace(rule(), description=f"SSH to projects/p/{path}, made by tpukit")
+    assert ssh_rule.left_over([other], [], "p", ["tpu"]) == ()
+    assert ssh_rule.left_over([other], [], "p", ["tpu", "compute"]) == (other,)
 
 
 def test_a_rule_of_a_slice_of_another_project_is_not_left_over() -> None:
     """The host project of a Shared VPC has the rules of them all."""
     described = "SSH to projects/q/locations/z/nodes/gone, made by tpukit"
     other = replace(rule(), name=ssh_rule.tag("q", "z", "gone"), description=described)
-    assert ssh_rule.left_over([other], [], "p") == ()
-    assert ssh_rule.left_over([other], [], "q") == (other,)
+    assert ssh_rule.left_over([other], [], "p", ["tpu"]) == ()
+    assert ssh_rule.left_over([other], [], "q", ["tpu"]) == (other,)

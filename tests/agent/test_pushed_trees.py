@@ -521,6 +521,16 @@ def test_a_file_that_was_made_there_since_the_look_is_not_replaced(worker: Worke
     assert (worker.look(), read(worker.tree)) == ("intact", {**OLD, **made})
 
 
+def test_a_file_that_a_program_changed_stays_if_the_next_push_lacks_it(worker: Worker) -> None:
+    """For example a checkpoint whose folder was added to .gitignore."""
+    assert worker.push({"train.py": "a", "out/model": "first", "old.py": "b"}) == "sent"
+    (worker.tree / "out/model").write_text("trained")
+    assert worker.push({"train.py": "a"}) == "sent"
+    assert (worker.tree / "out/model").read_text() == "trained"
+    assert not (worker.tree / "old.py").exists()
+    assert worker.push({"train.py": "a", "out/model": "first"}) == "conflict"
+
+
 @pytest.mark.parametrize("leads_to", ["moved", "../elsewhere"])
 def test_nothing_is_removed_through_a_link_that_took_a_folders_place(
     worker: Worker, leads_to: str

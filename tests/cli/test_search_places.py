@@ -11,6 +11,7 @@ from tpukit.cli.search_places import CapacityFlags
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.verbs.create import create
 from tpukit.errors import NoCapacity
+from tpukit.slices.lifetime import EXPIRES
 
 pytestmark = pytest.mark.process
 
@@ -153,7 +154,13 @@ def test_a_used_up_quota_names_what_holds_it_and_reap_own_frees_it(
     prompt_cloud.control("POST", "catalogue/quotas", quota)
     create = ("create", "v3-8")
     assert run(*create, "old", "--no-firewall", environment=environment).status == 0
+    end = "2026-01-01t00-00-00z"
+    prompt_cloud.change("old", labels={**prompt_cloud.tpu.get(ZONE, "old").labels, EXPIRES: end})
+    for flags in (("--reap-own",), ("--yes",)):  # it lives, so only `reap` may delete it
+        alive = run(*create, "demo", "--no-firewall", *flags, environment=environment).says(6).err
+        assert "uses quota" not in alive
     prompt_cloud.change("old", state="PREEMPTED")
+    run(*create, "demo", "--no-firewall", "--yes", environment=environment).says(6)
     told = run(*create, "demo", "--no-firewall", environment=environment).says(6).err
     assert f"slice old ({ZONE}, PREEMPTED, of ada): it is PREEMPTED; it uses quota" in told
     assert "fix: tpukit reap" in told

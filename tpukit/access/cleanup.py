@@ -265,7 +265,8 @@ class Cleanup:
         except TpukitError as error:
             self.on_warning(f"firewall rules were not checked: {error.summary()}")
             return ()
-        gone = ssh_rule.left_over([rule for _, rule in there], listed.slices, self.project)
+        ours, apis = [rule for _, rule in there], self.provider.apis
+        gone = ssh_rule.left_over(ours, listed.slices, self.project, apis)
         return [(rules, rule) for rules, rule in there if rule in gone]
 
     def _rules(self) -> Sequence[tuple[FirewallProvider, FirewallRule]]:

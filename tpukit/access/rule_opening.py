@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tpukit.access import packet_filter
+from tpukit.access import packet_filter, ssh_rule
 from tpukit.access.context import Context
 from tpukit.access.ssh_rule import (
     SSH,
@@ -205,8 +205,8 @@ def _rule(
         source_ranges=tuple(ranges),
         target_tags=(rule_name(slice_),),
         allowed=(allow,),
-        description=f"{purpose} projects/{slice_.project}/locations/{slice_.zone}/nodes/"
-        f"{slice_.name}, made by tpukit and removed with the slice",
+        description=f"{purpose} projects/{slice_.project}/{ssh_rule.path_of(slice_)}, "
+        "made by tpukit and removed with the slice",
     )
 
 

@@ -29,15 +29,28 @@ def tag(project: str, zone: str, name: str) -> str:
     return f"{_stem(name)}-{digest}"
 
 
-def left_over(
-    rules: Iterable[FirewallRule], slices: Iterable[Slice], project: str
-) -> tuple[FirewallRule, ...]:
-    """Return our rules without a slice; `slices` are all slices of the project.
+def path_of(slice_: Slice) -> str:
+    """Return the path of a slice below its project, which the description of its rule has."""
+    kind = ("zones", "instances") if slice_.api == "compute" else ("locations", "nodes")
+    return f"{kind[0]}/{slice_.zone}/{kind[1]}/{slice_.name}"
 
-    Rules for slices of other projects, which a Shared VPC's host project may have, are left out.
+
+def left_over(
+    rules: Iterable[FirewallRule], slices: Iterable[Slice], project: str, apis: Sequence[str]
+) -> tuple[FirewallRule, ...]:
+    """Return our rules without a slice; `slices` are all slices of the project in these APIs.
+
+    Rules for slices of other APIs are left out, and those for slices of other projects, which a
+    Shared VPC's host project may have.
     """
     living = {rule_name(slice_) for slice_ in slices}
-    ours = [rule for rule in rules if is_ours(rule) and not _of_another(rule, project)]
+    ours = [
+        rule
+        for rule in rules
+        if is_ours(rule)
+        and not _of_another(rule, project)
+        and ("compute" if "/instances/" in rule.description else "tpu") in apis
+    ]
     return tuple(rule for rule in ours if _made_for(rule) not in living)
 
 

@@ -234,7 +234,8 @@ class _Change:
     """The change of a tree by a push.
 
     It adds or replaces the files `sent`, and removes the files `removed` if they exist. Those of
-    the `gone` that are `spared` stay there and no longer belong to the pushed tree. A file in
+    the `gone` that are `spared`, or that a program has changed since the last push, stay there and
+    no longer belong to the pushed tree. A file in
     `own` stays, because the user has the same one. `conflicts` has the names under which the user
     has another file. `in_the_way` has the names of files in the place of a new folder, or in a
     folder that becomes a file.
@@ -252,8 +253,15 @@ class _Change:
         same = {name for name in standing if tree.holds({name: sent[name]})}
         self.conflicts = sorted(standing - same)
         self.own = (tree.own & set(self.kept)) | same
-        self.removed = brought - set(self.wanted) - set(spared)
+        gone = brought - set(self.wanted) - set(spared)
+        self.removed = {name for name in gone if not self._was_changed(name)}
         self.in_the_way = set(self._in_the_way())
+
+    def _was_changed(self, name: str) -> bool:
+        """Return True if a file differs from the last push; after a cut-off one nobody knows."""
+        tree, was = self.tree, self.tree.files.get(name)
+        known = was is not None and not tree.unfinished and _is_file(tree.path(name))
+        return known and not tree.holds({name: str(was)})
 
     def check_way(self) -> None:
         """End with a message if a file is in the way."""

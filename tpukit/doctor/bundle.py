@@ -35,14 +35,21 @@ _SECRETS = tuple(
     (re.compile(pattern, re.DOTALL | re.IGNORECASE), word)
     for pattern, word in (
         (r"-----BEGIN [A-Z ]+-----.*?(-----END [A-Z ]+-----|\Z)", "KEY"),
+        (r"([\w+/=]{16,}\s+)+-----END [A-Z ]+-----", "KEY"),  # its start was cut off
         (r"\b(ssh-|ecdsa-|sk-)[\w@.-]+ AAAA[\w+/=]+( [^\s\"\\]+)?", "KEY"),
         # Google's access, refresh and client secrets, API keys, and JSON web tokens.
         (r"\b(ya29\.|1//|GOCSPX-|AIza|eyJ)[\w./~+=-]+", "SECRET"),
+        # Tokens of Hugging Face, GitHub, GitLab, OpenAI, Slack, Weights & Biases, and AWS.
+        (r"\b(hf_|gh[opsru]_|github_pat_|glpat-|sk-|xox[a-z]-)[\w-]{8,}|\bAKIA\w{12,}", "SECRET"),
+        (r"\b(authorization\"?\s*:\s*\"?)[^\"\n]+", r"\1SECRET"),
         (r"\bbearer\s+[^\s\",]+", "Bearer SECRET"),
+        (r"(\b\w+://[^\s?\"']+\?)[^\s\"']+", r"\1SECRET"),  # signed links
         (
-            r"\b(\w*(token|passw(or)?d|passphrase|secret|api_?key)\w*\"?\s*[:=]\s*\"?)[^\s\",}]+",
+            r"(\b\w*(token|passw(or)?d|passphrase|secret|api[-_]?key)\w*[\"']?\s*[:=]\s*[\"']?)"
+            r"[^\s\"',}]+",
             r"\1SECRET",
         ),
+        (r"(--[\w-]*(token|password|passphrase|secret|api-?key)[\w-]* +)\S+", r"\1SECRET"),
         (r"(://)[^\s/@]+@", r"\1LOGIN@"),
         (r"[\w.+-]+@[\w-]+(\.[\w-]+)+", "ACCOUNT"),
         (r"(?<![\w.])\d{1,3}(\.\d{1,3}){3}(?![\w.])", "ADDRESS"),

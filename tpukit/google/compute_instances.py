@@ -50,6 +50,7 @@ class ComputeInstances(SliceProvider):
         self, session: Session, project: str, endpoint: str, new_id: Callable[[], object] = uuid4
     ) -> None:
         self.bills = not is_loopback(endpoint)
+        self.apis = (instance_json.API,)
         self._session = session
         self._project = project
         self._endpoint = endpoint

@@ -46,6 +46,7 @@ class SliceProvider(Protocol):
     """The slices and queued resources of one project."""
 
     bills: bool  #: False for the emulator, where slices cost nothing
+    apis: tuple[str, ...]  #: the APIs that it asks, as in `Slice.api`
 
     def now(self) -> float:
         """Return the time by the cloud's clock in seconds since the epoch.

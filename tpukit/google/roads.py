@@ -30,6 +30,7 @@ class Roads(SliceProvider):
 
     def __init__(self, tpu: SliceProvider, compute: SliceProvider) -> None:
         self.bills = tpu.bills or compute.bills
+        self.apis = (*tpu.apis, *compute.apis)
         self._tpu, self._compute = tpu, compute
 
     def now(self) -> float:
@@ -47,11 +48,14 @@ class Roads(SliceProvider):
 
     def get(self, zone: str, name: str) -> Slice:
         """Return a slice; raise `NotFound` if no API has it, and `BadInput` if both have it."""
-        slices, missing = builtins.list[Slice](), NotFound(f"there is no slice {name} in {zone}")
+        slices = builtins.list[Slice]()
+        missing: TpukitError = NotFound(f"there is no slice {name} in {zone}")
         for provider in (self._compute, self._tpu):
             try:
                 slices.append(provider.get(zone, name))
             except NotFound as error:
+                missing = missing if isinstance(missing, NotAllowed) else error
+            except NotAllowed as error:  # an API without permission hides no slice of the other
                 missing = error
         if len(slices) > 1:
             raise BadInput(

@@ -17,6 +17,7 @@ from tpukit.clock import Deadline
 from tpukit.errors import NotFound, TpukitError
 from tpukit.google.failures import from_operation, to_error, unreadable
 from tpukit.google.node_json import (
+    API,
     change_fields,
     field,
     last_part,
@@ -58,6 +59,7 @@ class CloudTpu(SliceProvider):
 
     def __init__(self, session: Session, project: str, endpoint: str) -> None:
         self.bills = not is_loopback(endpoint)
+        self.apis = (API,)
         self._session = session
         self._project = project
         self._endpoint = endpoint.rstrip("/")

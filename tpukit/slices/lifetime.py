@@ -138,7 +138,8 @@ def check_run(slices: Iterable[Slice], end: float) -> None:
         latest = run_end(slice_)
         if latest is not None and latest < end:
             raise BadInput(
-                f"Google deletes flex-start slice {slice_.name} at {moment(latest)}",
+                f"Google deletes flex-start slice {slice_.name} at "
+                f"{time.strftime('%Y-%m-%d %H:%M:%S UTC', time.gmtime(latest))}",
                 why="its --max-run-duration cannot be changed",
             )
 

@@ -34,6 +34,11 @@ class Leftover(Documented):
     thing: Slice | QueuedResource = field(compare=False)
 
     @property
+    def dead(self) -> bool:
+        """Whether it is a lost slice or a dead request, not one whose time has passed."""
+        return self.thing.lost if isinstance(self.thing, Slice) else self.thing.dead
+
+    @property
     def label(self) -> str:
         """Its kind, name, zone, state and owner in words."""
         whose = f", of {self.owner}" if self.owner else ""

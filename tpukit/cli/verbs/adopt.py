@@ -75,7 +75,9 @@ def adopt(
 
     if dry_run:
         return rehearse(toolkit, act)
-    flags = [word for pair in (("--ttl", ttl), ("--purpose", purpose)) if pair[1] for word in pair]
+    pairs = [("--ttl", ttl), ("--purpose", purpose), *(("--source-range", one) for one in ranges)]
+    flags = [word for pair in pairs if pair[1] for word in pair]
+    flags += ["--no-firewall"] if no_firewall else []
     confirmation.confirm(toolkit, "adopt", slices, force=force, always=True, flags=flags)
     adopted = act(toolkit)
     for line in slice_views.unguarded(adopted):

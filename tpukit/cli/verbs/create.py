@@ -167,6 +167,7 @@ def _after(slice_: Slice, options: RequestFlags, route: flag.RouteFlags) -> Fix:
     """Return the command that follows a create, with the same route."""
     place = (slice_.name, "--zone", slice_.zone)
     if is_listed(slice_.accelerator_type):
-        words = (slice_.accelerator_type, *place, *options.repeated(), *route.words)
+        api = ("--api", slice_.api) if slice_.api != "tpu" and not options.api else ()
+        words = (slice_.accelerator_type, *place, *options.repeated(), *api, *route.words)
         return Fix.command("tpukit", "up", *words)
     return Fix.command("tpukit", "provision", *place, *route.words)

@@ -78,10 +78,11 @@ def reap(
 def with_room(
     toolkit: Toolkit, zones: Collection[str], act: Callable[[], Made], *, reap_own: bool
 ) -> Made:
-    """Return the result of `act`; if a quota refuses it, delete your leftovers and act once more.
+    """Return the result of `act`; if a quota is used up, delete your dead things and act again.
 
-    Leftovers in the regions of the zones use quota until they are deleted. With `reap_own` nobody
-    is asked. If nobody can answer, the error names them.
+    Dead slices and requests in the regions of the zones use quota until they are deleted; an
+    expired slice that lives is none. Only `reap_own` deletes them without a question: `--yes` was
+    given for another one. If nobody can answer, the error names them.
     """
     from tpukit.slices.survey import survey
 
@@ -90,13 +91,17 @@ def with_room(
     except QuotaExceeded as error:
         seen = _spare_watched(toolkit, survey(toolkit.cloud.provider, toolkit.cloud.owner))
         regions = {region_of(zone) for zone in zones}
-        due = [leftover for leftover in seen.due if region_of(leftover.zone) in regions]
-        if not due:
+        due = [
+            leftover
+            for leftover in seen.due
+            if region_of(leftover.zone) in regions and leftover.dead
+        ]
+        if not due or error.retry != "after-fix":  # else a rate limit, which deletes nothing
             raise
         lines = [f"{leftover.label}: {leftover.why}; it uses quota" for leftover in due]
         error.exists += tuple(lines)
         error.otherwise, error.fix = error.fix, Fix.command("tpukit", "reap")
-        if not (reap_own or toolkit.flags.yes or toolkit.questions.possible):
+        if not (reap_own or toolkit.questions.possible):
             raise
         toolkit.console.say(error.summary())
     for line in lines:

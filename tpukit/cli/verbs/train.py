@@ -80,8 +80,8 @@ def train(
         fix = Fix.command("tpukit", "train", name, "--", "python", "train.py", note="for example")
         raise BadInput("there is no command to run", fix=fix)
     if toolkit.flags.as_json:
-        start = ("tpukit", "run", name, "--push", how.push, "--detach", "--json", "--", line)
-        raise BadInput("--json cannot show a log", fix=Fix.command(*start, note="only starts it"))
+        fix = Fix(note="tpukit run --push . --detach --json only starts it")
+        raise BadInput("--json cannot show a log", fix=fix)
     path = PurePosixPath(how.fetch)
     no_name = not path.parts or path.is_absolute() or ".." in path.parts
     if how.fetch and (no_name or set("*?[") & {*how.fetch}):
@@ -140,6 +140,9 @@ def _with_results(result: View, again: Fix, copy: Callable[[], View]) -> View:
             error.exists, error.fix = ("the run has ended; files that have arrived stay",), again
         elif result.status:
             return replace(result, warnings=[*result.warnings, error.summary()])
+        else:
+            what = f"the run has succeeded, but its results were not copied: {error.what}"
+            error = TpukitError(what, reason=error.reason, why=error.why, fix=again)
         raise error from None
     warnings = [*result.warnings, *fetched.warnings]
     status = max(result.status, fetched.status)
