@@ -64,7 +64,8 @@ def train(
 
     With --with or --requirements, tpukit first brings the environment up to date. The run is
     detached: Ctrl-C, a closed lid or a lost connection does not end it, and `tpukit attach` follows
-    it again. The exit status is the highest of all workers.
+    it again. The exit status is the highest of all workers. The push replaces a file that differs
+    from yours: name what the program writes with --fetch, or in .gitignore.
 
     Examples:
       tpukit train demo -- python train.py --steps 1000
