@@ -320,7 +320,7 @@ def test_a_type_that_is_not_listed_is_for_projects_that_google_has_enabled(
     environment = prompt_cloud.environment()
     refused = run("up", "tpu7x-8", "demo", environment=environment).says(2).err
     assert "unless Google has enabled your project" in refused
-    assert "fix: tpukit create tpu7x-8 --allow-unlisted-type --runtime-version" in refused
+    assert "fix: tpukit create with --allow-unlisted-type --runtime-version" in refused
     words = ("create", "tpu7x-8", "demo", "--allow-unlisted-type", "--runtime-version")
     told = run(*words, "tpu-ubuntu2204-base", environment=environment).says(2).err
     assert "could not be found in the zonal accelerator configurations" in told

@@ -131,7 +131,10 @@ def test_a_result_that_is_missing_hides_no_failure(local: Local, pair: str, app:
     assert failed.status == 4
     assert f"warning: {pair} worker 0 exited with status 4\n" in failed.err
     assert f"warning: there is no ./{app.name}/none.txt on the worker" in failed.err
-    assert f"there is no ./{app.name}/none.txt" in local.run(*words, "true").says(3).err
+    missing = local.run(*words, "true").says(1).err
+    assert "the run has succeeded, but its results were not copied" in missing
+    assert f"there is no ./{app.name}/none.txt" in missing
+    assert f"fix: tpukit --local cp {pair}:{app.name}/none.txt" in missing
 
 
 def interrupted(process: subprocess.Popen[str], moment: str) -> str:
@@ -414,7 +417,7 @@ def test_a_log_cannot_be_one_document(local: Local) -> None:
     done = local.run("train", "demo", "--json", "--", "x")
     assert done.status == 2
     assert done.document["error"]["message"] == "--json cannot show a log"
-    assert done.document["error"]["fix_arguments"][1:4] == ["--local", "run", "demo"]
+    assert "run --push . --detach --json" in done.document["error"]["fix_note"]
 
 
 def test_a_push_that_watches_sends_each_change(local: Local, pair: str, app: Path) -> None:
