@@ -75,7 +75,7 @@ def test_two_folders_of_one_name_get_two_targets(local: Local, demo: str, tmp_pa
 def test_each_fresh_checkout_of_a_remote_pushes_to_the_same_target(
     local: Local, demo: str, tmp_path: Path
 ) -> None:
-    """As in CI. What was never committed is not replaced."""
+    """As in CI. Files that were never committed are not replaced."""
 
     def git(*words: str) -> None:
         author = ("-c", "user.name=Ada", "-c", "user.email=ada@example.com")

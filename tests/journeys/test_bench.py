@@ -1,4 +1,4 @@
-"""The measurements that the documentation quotes can be made, and say what it claims.
+"""The measurements that the documentation quotes can be made, and confirm its claims.
 
 CI runs `scripts/bench startup` by itself: beside other tests its ratios mislead.
 """

@@ -36,7 +36,7 @@ frame.onload = () => {{
 
 @dataclass(frozen=True)
 class Seen:
-    """What a browser shows of a page; `loaded` counts the further files that it has asked for."""
+    """A page as a browser shows it; `loaded` counts its requests for further files."""
 
     width: int
     text: str

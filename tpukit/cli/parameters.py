@@ -43,6 +43,10 @@ RunId = Annotated[
     str, Argument(metavar="[RUN]", help="Run id; default: the run that started last.")
 ]
 Command = Annotated[list[str] | None, Argument(metavar="[-- COMMAND…]")]
+ReapOwn = Annotated[
+    bool,
+    Option("--reap-own", help="If a quota is used up, delete your dead slices and requests first."),
+]
 Ttl = Annotated[str, Option(metavar="DURATION", help="How long it may live: 90m, 8h, 3d.")]
 Purpose = Annotated[str, Option(metavar="TEXT", help="Purpose of the slice, as a label.")]
 Timeout = Annotated[str, Option(metavar="DURATION", help="How long to wait: 90s, 20m, 1h.")]

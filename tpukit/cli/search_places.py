@@ -11,7 +11,7 @@ from typer import Option
 from tpukit.accelerators import AcceleratorType, region_of
 from tpukit.cli import listings
 from tpukit.cli.dry_run import rehearse
-from tpukit.cli.parameters import seconds, words, zone_names
+from tpukit.cli.parameters import ReapOwn, seconds, words, zone_names
 from tpukit.cli.request import RequestFlags, say_wanted, slice_requests
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
@@ -48,13 +48,7 @@ class CapacityFlags:
             help=f"Time for --keep-trying, for all slices together; default: {_MAX_WAIT}.",
         ),
     ] = ""
-
-    reap_own: Annotated[
-        bool,
-        Option(
-            "--reap-own", help="If a quota is used up, delete your dead slices and requests first."
-        ),
-    ] = False
+    reap_own: ReapOwn = False
 
     @property
     def given(self) -> bool:

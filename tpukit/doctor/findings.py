@@ -16,7 +16,7 @@ Outcome = Literal["ok", "warning", "failure", "not checked"]
 class Finding:
     """One result of a check: its subject, the result in words, and a fix unless all is well.
 
-    `repair` does what is safe to do without a question, and returns a line about it.
+    `repair` makes a repair that is safe without a question, and returns a line about it.
     """
 
     check: str

@@ -6,25 +6,22 @@ policy, an instance template and a managed instance group.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from copy import copy
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any
 from urllib.parse import urlencode
 from uuid import uuid4
 
-from tpukit.clock import Deadline
 from tpukit.errors import BadInput, NotFound, TpukitError
 from tpukit.google import instance_json
 from tpukit.google.compute_machines import type_of
-from tpukit.google.failures import from_operation, to_error, unreadable
+from tpukit.google.failures import from_operation, to_error
 from tpukit.google.firewall_rules import project_url
 from tpukit.google.node_json import field, last_part, read_identity
-from tpukit.google.provider import Doubtful, Note, SliceProvider
+from tpukit.google.provider import Doubtful
+from tpukit.google.rest_provider import RestProvider, reading
 from tpukit.google.retrying_session import Session
 from tpukit.models import (
-    ApiCall,
     QueuedResource,
     QueuedResourceList,
     QueueRequest,
@@ -34,49 +31,28 @@ from tpukit.models import (
     SliceRequest,
     WorkerIdentity,
 )
-from tpukit.settings.table import is_loopback
 from tpukit.text import one_line
 
 _PREEMPTED = "compute.instances.preempted"
 #: The types of operations of our verbs.
 _VERBS = {"delete": ("delete",), "update": ("setLabels", "setTags", "setMetadata")}
-_LOOPBACK, _EXTERNAL, _INTERNAL = "127.0.0.1", "216.239.32.10", "10.128.0.2"  #: as in `tpu`
 
 
-class ComputeInstances(SliceProvider):
+class ComputeInstances(RestProvider):
     """The instances with TPUs of one project, as slices."""
 
     def __init__(
         self, session: Session, project: str, endpoint: str, new_id: Callable[[], object] = uuid4
     ) -> None:
-        self.bills = not is_loopback(endpoint)
-        self.apis = (instance_json.API,)
-        self._session = session
-        self._project = project
-        self._endpoint = endpoint
+        super().__init__(session, project, endpoint, instance_json.API)
         self._url = project_url(endpoint, project)
-        self._note: Note | None = None
         self._new_id = new_id
-
-    def planning(self, note: Note) -> Self:
-        other = copy(self)
-        other._note = note
-        return other
-
-    def now(self) -> float:
-        return self._session.now()
-
-    def once(self) -> Self:
-        return self._with(self._session.once())
-
-    def within(self, deadline: Deadline, *, patient: bool = False) -> Self:
-        return self._with(self._session.within(deadline, patient=patient))
 
     def get(self, zone: str, name: str) -> Slice:
         """Return a slice; raise `NotFound` if no machine with TPUs has the name."""
         doing = f"read slice {name}"
         instance = self._session.rest(doing, "GET", self._instance(zone, name))
-        with _reading(doing):
+        with reading(doing):
             if not instance_json.is_slice(instance):
                 raise NotFound(f"cannot {doing}: {one_line(name)} is a machine without TPUs")
             return self._with_cause(instance_json.read_instance(instance, self._project))
@@ -86,7 +62,7 @@ class ComputeInstances(SliceProvider):
         query: dict[str, str | int] = {"maxResults": 500, "returnPartialSuccess": "true"}
         place = "aggregated" if zone == "-" else f"zones/{zone}"
         for page in self._session.pages(doing, f"{self._url}/{place}/instances", query):
-            with _reading(doing):
+            with reading(doing):
                 # https://cloud.google.com/compute/docs/reference/rest/v1/instances/aggregatedList
                 everywhere = field(page, "items", dict, {}).values() if zone == "-" else ()
                 instances = [
@@ -111,11 +87,6 @@ class ComputeInstances(SliceProvider):
     def runtime_versions(self, zone: str) -> frozenset[str]:
         """Return no names: any image family may do, and an unknown one is refused at once."""
         return frozenset()
-
-    def worker_address(self, external: bool) -> str:
-        if is_loopback(self._endpoint):
-            return _LOOPBACK
-        return _EXTERNAL if external else _INTERNAL
 
     def list_queued(self, zone: str) -> QueuedResourceList:
         return QueuedResourceList(())
@@ -164,7 +135,7 @@ class ComputeInstances(SliceProvider):
             raise BadInput("the data disks of a slice on Compute Engine cannot be changed")
         doing, operation = f"update slice {name}", ""
         instance = self._session.rest(doing, "GET", self._instance(zone, name))
-        with _reading(doing):
+        with reading(doing):
             bodies = _change_fields(instance, change)
         for verb, body in bodies.items():
             path = f"zones/{zone}/instances/{name}/{verb}"
@@ -194,7 +165,7 @@ class ComputeInstances(SliceProvider):
             return None
         if answer.get("status") != "DONE" or not answer.get("error"):
             return None
-        with _reading(doing):
+        with reading(doing):
             errors = field(field(answer, "error", dict, {}), "errors", list, [])
             first = errors[0] if errors else {}
             code, message = field(first, "code", str, ""), field(first, "message", str, "")
@@ -209,7 +180,7 @@ class ComputeInstances(SliceProvider):
             answer = self._session.rest(doing, "GET", url)
         except NotFound:  # the guest has published nothing yet
             return ()
-        with _reading(doing):
+        with reading(doing):
             identity = read_identity(0, answer)
             return (replace(identity, hostname=identity.hostname or name),)
 
@@ -231,14 +202,14 @@ class ComputeInstances(SliceProvider):
         doing, operations = "list operations", list[dict[str, Any]]()
         url = f"{self._url}/zones/{zone}/operations"
         for page in self._session.pages(doing, url, {"maxResults": 500}):
-            with _reading(doing):
+            with reading(doing):
                 operations += field(page, "items", list, [])
         return [one for one in operations if isinstance(one, dict)]
 
     def _names(self, what: str, path: str) -> Sequence[str]:
         doing, names = f"list {what}", list[str]()
         for page in self._session.pages(doing, f"{self._url}/{path}", {"maxResults": 500}):
-            with _reading(doing):
+            with reading(doing):
                 entries = field(page, "items", list, [])
                 names += [one_line(field(entry, "name", str, "")) for entry in entries]
         return names
@@ -256,21 +227,15 @@ class ComputeInstances(SliceProvider):
         """Make a call that writes and return the name of its operation."""
         query = urlencode({"requestId": given or str(self._new_id())})
         url = f"{self._url}/{path}?{query}"
-        if self._note:
-            self._note(ApiCall(method, url, body))
+        answer = self._sent(doing, method, url, body, creates=creates)
+        if answer is None:
             return ""
-        answer = self._session.rest(doing, method, url, body=body, repeat=False, named=not creates)
-        with _reading(doing, reading_back=True):
+        with reading(doing, reading_back=True):
             name = field(answer, "name", str, "")
             if not name:
                 raise ValueError("an operation without a name")
             zone = path.split("/")[1]
             return f"projects/{self._project}/zones/{zone}/operations/{one_line(name)}"
-
-    def _with(self, session: Session) -> Self:
-        other = copy(self)
-        other._session = session
-        return other
 
     def _instance(self, zone: str, name: str) -> str:
         return f"{self._url}/zones/{zone}/instances/{name}"
@@ -294,12 +259,3 @@ def _change_fields(instance: Any, change: SliceChange) -> Mapping[str, Any]:
 
 def _moment(operation: dict[str, Any]) -> str:
     return instance_json.utc(str(operation.get("insertTime") or ""))
-
-
-@contextmanager
-def _reading(doing: str, *, reading_back: bool = False) -> Iterator[None]:
-    """Raise our error if an answer cannot be read."""
-    try:
-        yield
-    except ValueError as error:
-        raise to_error(unreadable(error), doing, reading_back=reading_back) from error

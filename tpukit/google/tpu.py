@@ -6,16 +6,13 @@ have one (google.cloud.common.OperationMetadata). So we read answers as raw JSON
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from copy import copy
-from typing import Any, Self, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 from uuid import NAMESPACE_URL, uuid5
 
-from tpukit.clock import Deadline
 from tpukit.errors import NotFound, TpukitError
-from tpukit.google.failures import from_operation, to_error, unreadable
+from tpukit.google.failures import from_operation, to_error
 from tpukit.google.node_json import (
     API,
     change_fields,
@@ -28,10 +25,9 @@ from tpukit.google.node_json import (
     read_queued,
     read_slice,
 )
-from tpukit.google.provider import Note, SliceProvider
+from tpukit.google.rest_provider import RestProvider, reading
 from tpukit.google.retrying_session import Session
 from tpukit.models import (
-    ApiCall,
     QueuedResource,
     QueuedResourceList,
     QueueRequest,
@@ -41,48 +37,26 @@ from tpukit.models import (
     SliceRequest,
     WorkerIdentity,
 )
-from tpukit.settings.table import is_loopback
 from tpukit.text import one_line
 
 Listed = TypeVar("Listed")
 
 PAGE_SIZE = 500
-#: Addresses like the workers': of the emulator, of Google, and of the networks that Google makes in
-#: new projects (VPC documentation, "Auto mode IPv4 ranges").
-_LOOPBACK, _EXTERNAL, _INTERNAL = "127.0.0.1", "216.239.32.10", "10.128.0.2"
 #: Verbs of operations that need no capacity. An operation without a verb may be a create.
 _NO_CAPACITY = ("delete", "stop", "update")
 
 
-class CloudTpu(SliceProvider):
+class CloudTpu(RestProvider):
     """The slices of one project, through `nodes` of the Cloud TPU API."""
 
     def __init__(self, session: Session, project: str, endpoint: str) -> None:
-        self.bills = not is_loopback(endpoint)
-        self.apis = (API,)
-        self._session = session
-        self._project = project
+        super().__init__(session, project, endpoint, API)
         self._endpoint = endpoint.rstrip("/")
-        self._note: Note | None = None
-
-    def planning(self, note: Note) -> Self:
-        other = copy(self)
-        other._note = note
-        return other
-
-    def now(self) -> float:
-        return self._session.now()
-
-    def once(self) -> Self:
-        return self._with(self._session.once())
-
-    def within(self, deadline: Deadline, *, patient: bool = False) -> Self:
-        return self._with(self._session.within(deadline, patient=patient))
 
     def get(self, zone: str, name: str) -> Slice:
         doing = f"read slice {name}"
         node = self._session.rest(doing, "GET", self._url(self._node(zone, name)))
-        with _reading(doing):
+        with reading(doing):
             return read_slice(node)
 
     def list(self, zone: str) -> SliceList:
@@ -95,7 +69,7 @@ class CloudTpu(SliceProvider):
     def get_queued(self, zone: str, name: str) -> QueuedResource:
         doing = f"read queued resource {name}"
         queued = self._session.rest(doing, "GET", self._url(self._queued(zone, name)))
-        with _reading(doing):
+        with reading(doing):
             return read_queued(queued)
 
     def create_queued(self, request: QueueRequest) -> str:
@@ -129,11 +103,6 @@ class CloudTpu(SliceProvider):
     def runtime_versions(self, zone: str) -> frozenset[str]:
         return self._names("runtime versions", f"locations/{zone}/runtimeVersions", "version")
 
-    def worker_address(self, external: bool) -> str:
-        if is_loopback(self._endpoint):
-            return _LOOPBACK
-        return _EXTERNAL if external else _INTERNAL
-
     def create(self, request: SliceRequest) -> str:
         doing, resource = f"create slice {request.name}", f"{self._location(request.zone)}/nodes"
         query = {"nodeId": request.name}
@@ -157,7 +126,7 @@ class CloudTpu(SliceProvider):
         doing, target = f"list the operations of slice {name}", f"/locations/{zone}/nodes/{name}"
         url, names = self._url(f"{self._location(zone)}/operations"), set()
         for page in self._session.pages(doing, url, {"pageSize": PAGE_SIZE}):
-            with _reading(doing):
+            with reading(doing):
                 for operation in field(page, "operations", list, []):
                     about = field(operation, "metadata", dict, {})
                     # The target may have the number of the project in place of its id.
@@ -183,7 +152,7 @@ class CloudTpu(SliceProvider):
         doing = f"read the guest attributes of slice {name}"
         url = self._url(f"{self._node(zone, name)}:getGuestAttributes")
         answer = self._session.rest(doing, "POST", url, body={})
-        with _reading(doing):
+        with reading(doing):
             workers = field(answer, "guestAttributes", list, [])
             return tuple(read_identity(index, worker) for index, worker in enumerate(workers))
 
@@ -195,7 +164,7 @@ class CloudTpu(SliceProvider):
         unreachable: list[str] = []
         url = self._url(f"{self._location(zone)}/{collection}")
         for page in self._session.pages(doing, url, {"pageSize": PAGE_SIZE}):
-            with _reading(doing):
+            with reading(doing):
                 resources += map(read, field(page, collection, list, []))
                 # projects/P/locations/Z
                 unreachable += map(last_part, field(page, "unreachable", list, []))
@@ -207,7 +176,7 @@ class CloudTpu(SliceProvider):
         collection = path.rpartition("/")[2]
         names: set[str] = set()
         for page in self._session.pages(doing, url, {"pageSize": PAGE_SIZE}):
-            with _reading(doing):
+            with reading(doing):
                 entries = field(page, collection, list, [])
                 names.update(one_line(field(entry, name, str, "")) for entry in entries)
         return frozenset(names)
@@ -224,18 +193,10 @@ class CloudTpu(SliceProvider):
     ) -> str:
         """Make a call that writes and return the name of its operation."""
         url = self._url(resource, version) + (f"?{urlencode(query)}" if query else "")
-        if self._note:
-            self._note(ApiCall(method, url, body))
-            return ""
         creates = method == "POST" and ":" not in resource
-        answer = self._session.rest(doing, method, url, body=body, repeat=False, named=not creates)
-        with _reading(doing, reading_back=True):
-            return read_operation(answer)
-
-    def _with(self, session: Session) -> Self:
-        other = copy(self)
-        other._session = session
-        return other
+        answer = self._sent(doing, method, url, body, creates=creates)
+        with reading(doing, reading_back=True):
+            return "" if answer is None else read_operation(answer)
 
     def _location(self, zone: str) -> str:
         return f"projects/{self._project}/locations/{zone}"
@@ -248,12 +209,3 @@ class CloudTpu(SliceProvider):
 
     def _url(self, resource: str, version: str = "v2") -> str:
         return f"{self._endpoint}/{version}/{quote(resource, safe='/:')}"
-
-
-@contextmanager
-def _reading(doing: str, *, reading_back: bool = False) -> Iterator[None]:
-    """Raise our error if `node_json` cannot read an answer."""
-    try:
-        yield
-    except ValueError as error:
-        raise to_error(unreadable(error), doing, reading_back=reading_back) from error

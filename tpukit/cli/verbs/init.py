@@ -120,7 +120,7 @@ def _errors(look: Callable[[], object]) -> Iterator[TpukitError]:
 def _enabled(toolkit: Toolkit, how: InitFlags) -> Iterator[TpukitError]:
     """Enable the APIs that the project lacks if the user agrees; else yield an error.
 
-    If the project does not say which APIs it has, the checks find out what is missing.
+    If the project does not list its APIs, the checks name the missing ones.
     """
     project, provider = toolkit.settings.require("project"), toolkit.cloud.project_provider
     try:

@@ -34,12 +34,7 @@ class QueueFlags:
     count: Annotated[
         int, Option(metavar="N", help="Number of slices; several are a multislice.", min=1, max=256)
     ] = 1
-    reap_own: Annotated[
-        bool,
-        Option(
-            "--reap-own", help="If a quota is used up, delete your dead slices and requests first."
-        ),
-    ] = False
+    reap_own: flag.ReapOwn = False
     valid_until: Annotated[
         str, Option(metavar="DURATION", help="Let Google try for this time; default: no end.")
     ] = ""

@@ -100,7 +100,7 @@ def with_room(
             raise
         lines = [f"{leftover.label}: {leftover.why}; it uses quota" for leftover in due]
         error.exists += tuple(lines)
-        error.otherwise, error.fix = error.fix, Fix.command("tpukit", "reap")
+        error.fix = Fix.command("tpukit", "reap")
         if not (reap_own or toolkit.questions.possible):
             raise
         toolkit.console.say(error.summary())

@@ -7,11 +7,12 @@ from tpukit.cli import parameters as flag
 from tpukit.cli.dry_run import DryRun, rehearse
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.verbs.delete import end_watches
+from tpukit.cli.verbs.start import on_all
 from tpukit.cli.views import slice_views
 from tpukit.console import View
 from tpukit.models import Slice
 from tpukit.slices import change
-from tpukit.ssh.fan_out import Outcome, fan_out, values
+from tpukit.ssh.fan_out import Outcome, values
 
 
 def stop(
@@ -37,12 +38,7 @@ def stop(
     confirmation.confirm(toolkit, "stop", slices, force=force, always=False)
 
     def act(by: Toolkit) -> list[Outcome[Slice, Slice]]:
-        def one(slice_: Slice) -> Slice:
-            say = by.display.say_state(slice_.name)
-            return change.stop(by.cloud.provider, slice_, deadline=limit, on_state=say)
-
-        limit = by.deadline(deadline.remaining())
-        return fan_out(slices, one)
+        return on_all(by, slices, change.stop, deadline)
 
     if dry_run:
         return rehearse(toolkit, lambda by: values(act(by)))

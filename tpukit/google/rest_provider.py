@@ -1,0 +1,71 @@
+"""The common part of providers that make REST calls in a session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import copy
+from typing import Any, Self
+
+from tpukit.clock import Deadline
+from tpukit.google.failures import to_error, unreadable
+from tpukit.google.provider import Note, SliceProvider
+from tpukit.google.retrying_session import Session
+from tpukit.models import ApiCall
+from tpukit.settings.table import is_loopback
+
+#: Addresses like the workers': of the emulator, of Google, and of the networks that Google makes in
+#: new projects (VPC documentation, "Auto mode IPv4 ranges").
+_LOOPBACK, _EXTERNAL, _INTERNAL = "127.0.0.1", "216.239.32.10", "10.128.0.2"
+
+
+class RestProvider(SliceProvider):
+    """The slices of one project in one API."""
+
+    def __init__(self, session: Session, project: str, endpoint: str, api: str) -> None:
+        self._local = is_loopback(endpoint)
+        self.bills = not self._local
+        self.apis = (api,)
+        self._session = session
+        self._project = project
+        self._note: Note | None = None
+
+    def planning(self, note: Note) -> Self:
+        other = copy(self)
+        other._note = note
+        return other
+
+    def now(self) -> float:
+        return self._session.now()
+
+    def once(self) -> Self:
+        return self._with(self._session.once())
+
+    def within(self, deadline: Deadline, *, patient: bool = False) -> Self:
+        return self._with(self._session.within(deadline, patient=patient))
+
+    def worker_address(self, external: bool) -> str:
+        if self._local:
+            return _LOOPBACK
+        return _EXTERNAL if external else _INTERNAL
+
+    def _sent(self, doing: str, method: str, url: str, body: Any, *, creates: bool) -> Any:
+        """Make a call that writes and return its answer; in a dry run, note it and return None."""
+        if self._note:
+            self._note(ApiCall(method, url, body))
+            return None
+        return self._session.rest(doing, method, url, body=body, repeat=False, named=not creates)
+
+    def _with(self, session: Session) -> Self:
+        other = copy(self)
+        other._session = session
+        return other
+
+
+@contextmanager
+def reading(doing: str, *, reading_back: bool = False) -> Iterator[None]:
+    """Raise our error if an answer cannot be read."""
+    try:
+        yield
+    except ValueError as error:
+        raise to_error(unreadable(error), doing, reading_back=reading_back) from error
