@@ -20,6 +20,9 @@ from support.measured_python import measured_path
 from tpukit.ssh.keys import KeyPair
 from tpukit.ssh.target import Target
 
+#: The name of the tasks that start a process.
+_STARTING = "starting"
+
 
 class Server:
     """One SSH server in a thread of its own. `offered` lists the keys that clients offered."""
@@ -102,7 +105,7 @@ class Server:
         command = process.command or "exec sh -i"
         self.commands.append(command)
         number = len(self.commands)
-        child = await asyncio.create_subprocess_exec(
+        starting = asyncio.create_subprocess_exec(
             "/bin/sh",
             "-c",
             command,
@@ -113,6 +116,7 @@ class Server:
             start_new_session=True,
             env={"HOME": str(self.home), "PATH": self.path, **self.variables},
         )
+        child = await asyncio.create_task(starting, name=_STARTING)
         feeding = asyncio.ensure_future(self._feed(process.stdin, child.stdin))
         try:
             await self._answer(process, child, number)
@@ -197,8 +201,14 @@ async def _copy(source: asyncio.StreamReader, sink: asyncssh.SSHWriter[bytes]) -
 
 
 async def _end(acceptor: asyncssh.SSHAcceptor) -> None:
-    """Stop listening, and end every command that still runs."""
+    """Stop listening, and end every command that still runs.
+
+    A start of a process with pipes that is cancelled may wait for ever in asyncio
+    (`BaseSubprocessTransport._wait`).
+    """
     acceptor.close()
+    while starting := [task for task in asyncio.all_tasks() if task.get_name() == _STARTING]:
+        await asyncio.gather(*starting, return_exceptions=True)
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
         task.cancel()
