@@ -31,13 +31,25 @@ def public(body: list[ast.stmt]) -> Iterator[Function | ast.ClassDef]:
 
 
 def protocols() -> dict[str, set[str]]:
-    """Return the methods that each protocol of ours documents: who implements it need not."""
-    return {
+    """Return the methods that each protocol of ours documents: who implements it need not.
+
+    A class that implements a part of a protocol counts like the protocol.
+    """
+    classes = [
+        node for _, tree in parsed() for node in public(tree.body) if isinstance(node, ast.ClassDef)
+    ]
+    known = {
         node.name: {each.name for each in public(node.body) if ast.get_docstring(each)}
-        for _, tree in parsed()
-        for node in public(tree.body)
-        if isinstance(node, ast.ClassDef) and any(map(is_protocol, node.bases))
+        for node in classes
+        if any(map(is_protocol, node.bases))
     }
+    parts = {
+        node.name: known[name]
+        for node in classes
+        for name in map(ast.unparse, node.bases)
+        if name in known
+    }
+    return {**parts, **known}
 
 
 def is_protocol(base: ast.expr) -> bool:

@@ -21,6 +21,8 @@ MARKER = "TPUKIT_EMULATOR_WORKER"
 _EMULATOR = "tpukit.emulator"
 _GRACE = 0.5  #: seconds between TERM and KILL
 _LIMIT = 30.0  #: seconds until `end` gives up: only a process stuck in the kernel survives KILL
+#: Looks without a process, one after the other, after which none is left.
+_EMPTY_LOOKS = 2
 
 
 def marked(prefix: str) -> list[psutil.Process]:
@@ -67,11 +69,18 @@ def dead_children() -> set[int]:
 
 
 def end(find: Callable[[], list[psutil.Process]], grace: float = _GRACE) -> None:
-    """Send TERM to the processes that `find` returns, KILL after `grace` s, until none is left."""
+    """Send TERM to the processes that `find` returns, KILL after `grace` s, until none is left.
+
+    A process that begins another program has no environment for a moment, so the first look
+    without a process may have missed one.
+    """
     polite_until = time.monotonic() + grace
     give_up_at = polite_until + _LIMIT
     asked: set[psutil.Process] = set()
-    while (living := find()) and time.monotonic() < give_up_at:
+    empty_looks = 0
+    while empty_looks < _EMPTY_LOOKS and time.monotonic() < give_up_at:
+        living = find()
+        empty_looks = 0 if living else empty_looks + 1
         late = time.monotonic() >= polite_until
         _send(living if late else set(living) - asked, signal.SIGKILL if late else signal.SIGTERM)
         asked.update(living)
