@@ -11,12 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from support.local_cloud import OTHER_ZONE, PROJECT, ZONE, Cloud
 from support.warm_tpukit import WarmTpukit
 from tpukit.access import ssh_rule
 
 ACTIONS = ("kill", "term", "full")
+COMPUTE_ZONE = "us-east5-b"  #: one with machines for v6e
 _STATUSES = {"kill": {-9}, "term": {143}}
 _MADE = ("--source-range", "192.0.2.7/32", "--ttl", "1h")
 
@@ -34,6 +36,8 @@ class Scenario:
     left: int  #: slices in the end
     first: Callable[[str], list[str]] | None = None
     ends: tuple[int, ...] = (0,)
+    zone: str = ZONE
+    apis: str = "tpu"
 
 
 def _create(name: str) -> list[str]:
@@ -49,6 +53,10 @@ def _keep_trying(name: str) -> list[str]:
     return ["create", "v2-8", name, *zones, *_MADE]
 
 
+def _create_instance(name: str) -> list[str]:
+    return ["create", "v6e-1", name, "--api", "compute", "--zone", COMPUTE_ZONE, *_MADE]
+
+
 def _delete(name: str) -> list[str]:
     return ["delete", name, "--yes"]
 
@@ -57,10 +65,14 @@ def _delete_again(name: str) -> list[str]:
     return [*_delete(name), "--missing-ok"]
 
 
+#: Where and through which APIs commands find slices on Compute Engine.
+_COMPUTE: Any = {"zone": COMPUTE_ZONE, "apis": "tpu,compute"}
 SCENARIOS = (
     Scenario("create", _create, _create, 1),
     Scenario("create --keep-trying", _keep_trying, _keep_trying, 1),
     Scenario("delete", _delete, _delete_again, 0, _create),
+    Scenario("create --api compute", _create_instance, _create_instance, 1, **_COMPUTE),
+    Scenario("delete on Compute Engine", _delete, _delete_again, 0, _create_instance, **_COMPUTE),
 )
 #: On a cloud without machines it ends where it connects: all that it asks an API for comes before.
 UP = Scenario("up", _up, _up, 1, ends=(8, 255))
@@ -92,8 +104,8 @@ class KilledCommands:
         file = self.cloud.directory / f"points-{next(self.numbers)}"
         name = f"whole{next(self.numbers)}"
         if scenario.first:
-            assert self._run(scenario.first(name))[0] == 0
-        status, told = self._run(scenario.words(name), f"0:none:{file}")
+            assert self._run(scenario, scenario.first(name))[0] == 0
+        status, told = self._run(scenario, scenario.words(name), f"0:none:{file}")
         assert status in scenario.ends, told
         return file.read_text().splitlines()
 
@@ -143,7 +155,7 @@ class KilledCommands:
 
     def _strike(self, scenario: Scenario, action: str, number: int, tally: Tally) -> None:
         name = self._begun(scenario)
-        status, told = self._run(scenario.words(name), f"{number}:{action}:")
+        status, told = self._run(scenario, scenario.words(name), f"{number}:{action}:")
         what = f"{scenario.name}, {action} at {number}"
         # A run that has fewer moments than another ends well before it comes to this one.
         expected = {*scenario.ends, *_STATUSES.get(action, {status})}
@@ -156,7 +168,7 @@ class KilledCommands:
 
     def _kill_after(self, scenario: Scenario, seconds: float, tally: Tally) -> None:
         name = self._begun(scenario)
-        with self._start(scenario.words(name)) as process:
+        with self._start(scenario, scenario.words(name)) as process:
             try:
                 process.communicate(timeout=seconds)
             except subprocess.TimeoutExpired:
@@ -167,39 +179,52 @@ class KilledCommands:
     def _begun(self, scenario: Scenario) -> str:
         name = f"s{next(self.numbers)}"
         if scenario.first:
-            status, told = self._run(scenario.first(name))
+            status, told = self._run(scenario, scenario.first(name))
             assert status == 0, told
         return name
 
     def _judge(self, scenario: Scenario, name: str, what: str, tally: Tally) -> None:
         """Compare what is there with what a list shows, type it again, and count once more."""
-        listed = {slice_.name for slice_ in self.cloud.tpu.list("-").slices}
+        apis = (self.cloud.tpu, self.cloud.instances)
+        listed = {slice_.name for api in apis for slice_ in api.list("-").slices}
         if self._nodes(name) and name not in listed:
             tally.orphans += 1
-        status, told = self._run(scenario.again(name))
+        status, told = self._run(scenario, scenario.again(name))
         if status not in scenario.ends:
             tally.wrong.append(f"{what}: typed again it ends with {status}: {told[-500:]}")
         elif len(self._nodes(name)) != scenario.left:
             tally.wrong.append(f"{what}: {self._nodes(name)} are there in the end")
         rules = {each.name for each in self.cloud.firewall.list()}
-        rule = ssh_rule.tag(PROJECT, ZONE, name)
+        rule = ssh_rule.tag(PROJECT, scenario.zone, name)
         if (rule in rules) != bool(scenario.left):
             tally.wrong.append(f"{what}: rule {rule} is {'' if rule in rules else 'not '}there")
 
     def _nodes(self, name: str) -> list[str]:
-        return [node for node in self.cloud.nodes() if node.endswith(f"/{name}")]
+        """Return the paths of nodes and instances of this name, and of disks without theirs."""
+        state = self.cloud.server.service.context.state
+        instances = {path.replace("/instances/", "/disks/") for path in state.instances}
+        paths = (*state.nodes, *state.instances, *(state.disks.keys() - instances))
+        return [path for path in paths if path.endswith(f"/{name}")]
 
-    def _run(self, words: Sequence[str], failpoint: str = "") -> tuple[int, str]:
-        with self._start(words, failpoint) as process:
+    def _run(
+        self, scenario: Scenario, words: Sequence[str], failpoint: str = ""
+    ) -> tuple[int, str]:
+        with self._start(scenario, words, failpoint) as process:
             out, err = process.communicate(timeout=120)
         return process.returncode, out + err
 
-    def _start(self, words: Sequence[str], failpoint: str = "") -> subprocess.Popen[str]:
+    def _start(
+        self, scenario: Scenario, words: Sequence[str], failpoint: str = ""
+    ) -> subprocess.Popen[str]:
         home = Path(self.cloud.environment()["TPUKIT_HOME"])
         home.mkdir(exist_ok=True)
         return WarmTpukit(
             words,
-            env={**self.cloud.environment(), "FAILPOINT": failpoint},
+            env={
+                **self.cloud.environment(),
+                "TPUKIT_APIS": scenario.apis,
+                "FAILPOINT": failpoint,
+            },
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

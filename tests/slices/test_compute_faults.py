@@ -1,0 +1,72 @@
+"""Creates and deletes on Compute Engine while calls fail."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.local_cloud import Cloud, FakeClock, running_cloud
+from support.slices import create, delete, labelled
+
+from tpukit.google.roads import Roads
+
+pytestmark = pytest.mark.process
+
+ZONE = "us-east5-b"
+FAULTS = [
+    {"kind": "status", "status": "UNAVAILABLE", "phase": "before"},
+    {"kind": "status", "status": "UNAVAILABLE", "phase": "after"},
+    {"kind": "reset", "phase": "before"},
+    {"kind": "reset", "phase": "after"},
+]
+
+
+@pytest.fixture
+def cloud(tmp_path: Path, clock: FakeClock) -> Iterator[Cloud]:
+    """A cloud whose client asks both APIs."""
+    with running_cloud(tmp_path, clock=clock) as cloud:
+        cloud.tpu = Roads(cloud.tpu, cloud.instances)
+        yield cloud
+
+
+def fail(cloud: Cloud, share: float) -> None:
+    """Let this share of all calls fail, half of them after the call was carried out."""
+    for seed, fault in enumerate(FAULTS):
+        cloud.fault(method="instances.*", probability=share / len(FAULTS), seed=seed, **fault)
+    cloud.fault(method="zoneOperations.*", kind="status", probability=share, seed=11)
+
+
+def names(cloud: Cloud) -> tuple[list[str], list[str]]:
+    """Return the names of all instances and of all disks."""
+    state = cloud.server.service.context.state
+    return sorted(state.instances), sorted(state.disks)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.3])
+@pytest.mark.parametrize("count", [20, pytest.param(300, marks=pytest.mark.long)])
+def test_as_many_creates_under_faults_make_as_many_instances(
+    cloud: Cloud, count: int, share: float
+) -> None:
+    fail(cloud, share)
+    slices = [
+        create(
+            cloud,
+            labelled(
+                cloud,
+                f"s{number}",
+                zone=ZONE,
+                accelerator_type="v6e-1",
+                runtime_version="ubuntu-accel-2204-amd64-tpu-v5e-v5p-v6e",
+                api="compute",
+            ),
+        ).slice
+        for number in range(count)
+    ]
+    instances, disks = names(cloud)
+    assert len(instances) == len(disks) == count
+    assert {slice_.name for slice_ in slices} == {name.rpartition("/")[2] for name in instances}
+    assert cloud.served() > count * share
+    for slice_ in slices:
+        delete(cloud, slice_)
+    assert names(cloud) == ([], [])
