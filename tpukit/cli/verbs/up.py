@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
+from tpukit.accelerators import AcceleratorType
 from tpukit.cli import parameters as flag
 from tpukit.cli.dry_run import DryRun
 from tpukit.cli.request import DEFAULTS, RequestFlags, wanted
@@ -41,6 +42,13 @@ Page = Annotated[
 Measure = Annotated[
     bool, Option("--measure", help="Also measure the devices, as tpukit smoke --level 2 does.")
 ]
+Fits = Annotated[
+    str,
+    Option(
+        metavar="PROGRAM.py:STEP",
+        help="First require that this step fits, as tpukit fit finds out.",
+    ),
+]
 Recreate = Annotated[
     bool, Option("--recreate", help="If the slice was preempted or terminated, delete it first.")
 ]
@@ -64,6 +72,7 @@ def up(
     keep: Keep = False,
     page: Page = "",
     measure: Measure = False,
+    fits: Fits = "",
     capacity: CapacityFlags = ONE_PLACE,
     options: RequestFlags = DEFAULTS,
     proxy: flag.ProxyFlags = flag.DIRECT,
@@ -115,6 +124,8 @@ def up(
     load = Load(2) if measure else QUICK
     check_level(chosen, load.level)
     path = check_page(page) if page else None
+    if fits:
+        _require_fit(toolkit, fits, sought)
     toolkit.reach.unlock_key()
     remove_lost(toolkit)
     if keep:
@@ -153,6 +164,15 @@ def _times(toolkit: Toolkit, accelerator_type: str, recipe: str) -> StageTimes:
 
     place = "cloud" if toolkit.cloud.provider.bills else "emulator"
     return StageTimes(toolkit.paths.stage_times, f"{place} {accelerator_type} {recipe}")
+
+
+def _require_fit(toolkit: Toolkit, program: str, sought: Search) -> None:
+    """Raise `VerificationFailed` if the step does not fit on a type that the search may choose."""
+    from tpukit.fit.compiler import TrainingStep, require
+
+    names = dict.fromkeys(request.accelerator_type for request in sought.requests)
+    toolkit.console.say(f"compiling {program} for {' and '.join(names)}")
+    require(TrainingStep.parse(program), [AcceleratorType.parse(name) for name in names])
 
 
 def _idling(options: RequestFlags, idle: str) -> RequestFlags:
