@@ -70,8 +70,8 @@ def train(
 
     With --with or --requirements, tpukit first brings the environment up to date. The run is
     detached: Ctrl-C, a closed lid or a lost connection does not end it, and `tpukit attach` follows
-    it again. The exit status is the highest of all workers. The push replaces a file that differs
-    from yours: name what the program writes with --fetch, or in .gitignore.
+    it again. The exit status is the highest of all workers. The push is refused if it would replace
+    what a program has written: name that with --fetch, or in .gitignore.
 
     Examples:
       tpukit train demo -- python train.py --steps 1000
