@@ -141,6 +141,8 @@ def offer_search(error: TpukitError, words: Sequence[str]) -> None:
     """Make the fix of a create without capacity the same command line with --keep-trying."""
     if not isinstance(error, NoCapacity) or {"--keep-trying", "--dry-run"} & {*words}:
         return
+    if error.fix and error.fix.arguments[1:2] == ("delete",):
+        return  # slices of an incomplete gang are left
     note = error.fix.note if error.fix else ""
     error.fix = Fix.command("tpukit", *words, "--keep-trying", note=note)
     flags = {word.partition("=")[0] for word in words}
