@@ -125,6 +125,7 @@ def create(
 
     made = _all(toolkit, gang, obtain) if gang else obtain()
     after = [_after(slice_, options, route) for slice_, *_ in made]
+    after += slice_views.claims(slice_ for slice_, *_ in made)
     after += [fix for slice_, _, said in made for fix in removals(slice_.name, said)]
     shown = [(one, {"created": created, **documents(said)}) for one, created, said in made]
     for line in slice_views.unguarded(slice_ for slice_, *_ in made):
