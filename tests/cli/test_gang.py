@@ -163,6 +163,38 @@ def test_ctrl_c_while_the_second_is_made_leaves_none(cloud: Cloud, clock: FakeCl
     assert f"deleted: slice pod-0 in {ZONE}, slice pod-1 in {ZONE}" in caught.value.why
 
 
+def test_ctrl_c_names_what_cannot_be_deleted(cloud: Cloud, clock: FakeClock) -> None:
+    def interrupt() -> None:
+        if "pod-1" in names(cloud):
+            clock.on_sleep = lambda: None
+            raise KeyboardInterrupt
+
+    cloud.fault(preset="permission-denied", method="nodes.delete", name="pod-0", probability=1.0)
+    clock.on_sleep = interrupt
+    with pytest.raises(Interrupted) as caught:
+        gang(cloud, clock)
+    assert names(cloud) == ["pod-0"]
+    assert [line.partition(",")[0] for line in caught.value.exists] == [f"slice pod-0 in {ZONE}"]
+    assert str(caught.value.fix) == "tpukit delete pod-0"
+
+
+def test_if_the_api_is_silent_the_error_names_the_slices_that_were_made(
+    cloud: Cloud, clock: FakeClock
+) -> None:
+    """The same command continues with them."""
+    no_room(cloud, "pod-2")
+    cloud.fault(method="nodes.list", status="UNAVAILABLE", probability=1.0)
+    with pytest.raises(NoCapacity) as caught:
+        gang(cloud, clock)
+    assert names(cloud) == ["pod-0", "pod-1"]
+    lines = [line.partition(",")[0] for line in caught.value.exists]
+    assert lines == [f"slice pod-0 in {ZONE}", f"slice pod-1 in {ZONE}"]
+    assert "cannot tell which of its slices exist" in caught.value.why
+    assert str(caught.value.fix) == "tpukit list"
+    cloud.control("DELETE", "faults")
+    assert len(gang(cloud, clock).document["slices"]) == 3
+
+
 def test_ctrl_c_during_an_unconfirmed_create_waits_for_its_slice_and_deletes_it(
     cloud: Cloud, clock: FakeClock
 ) -> None:
