@@ -17,6 +17,7 @@ from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
 from tpukit.errors import BadInput, Fix, NoCapacity, TpukitError
 from tpukit.slices.capacity import Search
+from tpukit.slices.lifetime import CLAIM
 from tpukit.slices.naming import SEARCH
 from tpukit.slices.quota_names import needs
 
@@ -49,6 +50,13 @@ class CapacityFlags:
         ),
     ] = ""
     reap_own: ReapOwn = False
+    claim_within: Annotated[
+        str,
+        Option(
+            metavar="DURATION",
+            help="Delete it if nobody uses it within this time after it is READY.",
+        ),
+    ] = ""
 
     @property
     def given(self) -> bool:
@@ -93,6 +101,9 @@ def search(
     everywhere = bool(capacity.zones or capacity.anywhere)
     toolkit.cloud.check_given("project", *([] if everywhere else ["zone"]))
     types = [AcceleratorType.parse(word.lower()) for word in words(capacity.types)]
+    if capacity.claim_within:
+        lease = f"{CLAIM}={seconds(capacity.claim_within, '--claim-within'):.0f}"
+        options = replace(options, labels=",".join(filter(None, (options.labels, lease))))
     places = _places(toolkit, list(dict.fromkeys([accelerator, *types])), capacity)
     requests = slice_requests(toolkit, name, places, options)
     toolkit.slices.about(requests[0].name, requests[0].zone if len(places) == 1 else "")
@@ -141,6 +152,8 @@ def offer_search(error: TpukitError, words: Sequence[str]) -> None:
     """Make the fix of a create without capacity the same command line with --keep-trying."""
     if not isinstance(error, NoCapacity) or {"--keep-trying", "--dry-run"} & {*words}:
         return
+    if error.fix and error.fix.arguments[1:2] == ("delete",):
+        return  # slices of an incomplete gang are left
     note = error.fix.note if error.fix else ""
     error.fix = Fix.command("tpukit", *words, "--keep-trying", note=note)
     flags = {word.partition("=")[0] for word in words}

@@ -38,7 +38,7 @@ from tpukit.slices.refusals import LATER, NEVER, Refusal, documents, doubts, not
 from tpukit.text import counted
 
 #: The shortest and longest pause in seconds between two rounds; a round asks every place once.
-_PAUSE = (30.0, 120.0)
+PAUSE = (30.0, 120.0)
 #: The first and longest pause in seconds before asking again for zones that do not answer.
 _SILENT_PAUSE = (5.0, 30.0)
 #: Seconds to wait for a zone that does not answer while others do.
@@ -330,7 +330,7 @@ class _Rounds:
 
     def _pause(self) -> None:
         limit = self.search.asking or self.deadline
-        seconds = min(self.search.jitter(*_PAUSE), limit.remaining())
+        seconds = min(self.search.jitter(*PAUSE), limit.remaining())
         hopeful = sum(refusal.again == LATER for refusal in self.refusals)
         at = time.strftime("%H:%M:%S", time.gmtime(limit.clock.time() + seconds))
         self.on_state(f"asking {counted(hopeful, 'place')} again at {at} UTC")

@@ -80,9 +80,9 @@ def up(
     """Create, reach, provision and test a slice.
 
     If you run it again, it continues with the same slice and does only the missing work. It tries
-    several zones and types as `tpukit create` does. With --ttl or --idle, a guard on worker 0
-    deletes the slice, even if your machine is off. With --keep it runs until Ctrl-C, and creates
-    the slice again if it is lost.
+    several zones and types as `tpukit create` does. With --ttl, --idle or --claim-within, a guard
+    on worker 0 deletes the slice, even if your machine is off. With --keep it runs until Ctrl-C,
+    and creates the slice again if it is lost.
 
     Examples:
       tpukit up v3-8
@@ -210,6 +210,10 @@ def _kept(
     from tpukit.watch.saved_watches import WatchSpec
 
     request, zones = sought.requests[0], [request_.zone for request_ in sought.requests[1:]]
+    if capacity.claim_within:
+        raise BadInput(
+            "--keep and --claim-within exclude each other", fix=Fix(note="leave one out")
+        )
     if capacity.types:
         raise BadInput("--keep needs a single type", fix=Fix(note="leave out --types"))
     if request.queue_only:
