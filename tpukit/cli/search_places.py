@@ -12,7 +12,13 @@ from tpukit.accelerators import AcceleratorType, region_of
 from tpukit.cli import listings
 from tpukit.cli.dry_run import rehearse
 from tpukit.cli.parameters import ReapOwn, seconds, words, zone_names
-from tpukit.cli.request import RequestFlags, say_wanted, slice_requests
+from tpukit.cli.request import (
+    RequestFlags,
+    bought,
+    on_both_roads,
+    say_wanted,
+    slice_requests,
+)
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
 from tpukit.errors import BadInput, Fix, NoCapacity, TpukitError
@@ -38,6 +44,10 @@ class CapacityFlags:
     types: Annotated[
         str, Option(metavar="TYPE,…", help="Also accept these types, in order of preference.")
     ] = ""
+    purchase: Annotated[
+        str,
+        Option(metavar="MODEL,…", help="Accept spot, on-demand or others, in order of preference."),
+    ] = ""
     keep_trying: Annotated[
         bool,
         Option("--keep-trying", help="Try again until --max-wait, with pauses of 30 s to 2 min."),
@@ -61,7 +71,7 @@ class CapacityFlags:
     @property
     def given(self) -> bool:
         """True if the flags ask for more than one try in one place."""
-        return bool(self.zones or self.anywhere or self.types or self.keep_trying)
+        return bool(self.zones or self.anywhere or self.types or self.purchase or self.keep_trying)
 
     @property
     def seconds(self) -> float:
@@ -105,7 +115,16 @@ def search(
         lease = f"{CLAIM}={seconds(capacity.claim_within, '--claim-within'):.0f}"
         options = replace(options, labels=",".join(filter(None, (options.labels, lease))))
     places = _places(toolkit, list(dict.fromkeys([accelerator, *types])), capacity)
-    requests = slice_requests(toolkit, name, places, options)
+    requests = slice_requests(
+        toolkit,
+        name,
+        [
+            (type_, zone, flags)
+            for tier in bought(options, words(capacity.purchase))
+            for type_, zone in places
+            for flags in (on_both_roads(toolkit, type_, tier) if everywhere else [tier])
+        ],
+    )
     toolkit.slices.about(requests[0].name, requests[0].zone if len(places) == 1 else "")
     say_wanted(toolkit.console, requests)
     for line in filter(None, map(needs, requests)):

@@ -35,6 +35,7 @@ from tpukit.slices.journal import Journal
 from tpukit.slices.last_seen import OnState, last_seen, passing
 from tpukit.slices.naming import OWNER, SEARCH, is_owner
 from tpukit.slices.refusals import LATER, NEVER, Refusal, documents, doubts, noted, nowhere
+from tpukit.slices.refusals import place as in_words
 from tpukit.text import counted
 
 #: The shortest and longest pause in seconds between two rounds; a round asks every place once.
@@ -44,7 +45,7 @@ _SILENT_PAUSE = (5.0, 30.0)
 #: Seconds to wait for a zone that does not answer while others do.
 _SILENT_SECONDS = 60.0
 
-Place = tuple[str, str]  #: a zone and an accelerator type
+Place = tuple[str, str, str, str]  #: a zone, an accelerator type, how it is bought, and an API
 Got = TypeVar("Got", bound=Ensured)
 
 
@@ -241,8 +242,9 @@ class _Rounds:
 
     def _request_of(self, slice_: Slice) -> SliceRequest:
         """Return the request that matches an existing slice; raise `NameTaken` if none does."""
-        for request in self.search.requests:
-            if _place(request) == (slice_.zone, slice_.accelerator_type):
+        exact_first = sorted(self.search.requests, key=lambda one: _place(one) != _place(slice_))
+        for request in exact_first:
+            if _place(request)[:2] == _place(slice_)[:2]:
                 return request
         zones = list(dict.fromkeys(request.zone for request in self.search.requests))
         raise NameTaken(
@@ -279,7 +281,7 @@ class _Rounds:
         self, attempt: Callable[[SliceRequest], Got], request: SliceRequest, *, standing: bool
     ) -> Got | None:
         """Try one place; return None if it refused, or if its slice has vanished."""
-        place = " ".join(_place(request))
+        place = in_words(request)
         self.on_state(f"{place}: {'using the existing slice' if standing else 'asking'}")
         try:
             return attempt(request)
@@ -337,5 +339,5 @@ class _Rounds:
         limit.clock.sleep(seconds)
 
 
-def _place(request: SliceRequest) -> Place:
-    return request.zone, request.accelerator_type
+def _place(one: SliceRequest | Slice) -> Place:
+    return one.zone, one.accelerator_type, one.provisioning, one.api

@@ -211,6 +211,8 @@ def _after(slice_: Slice, options: RequestFlags, route: flag.RouteFlags) -> Fix:
     place = (slice_.name, "--zone", slice_.zone)
     if is_listed(slice_.accelerator_type):
         api = ("--api", slice_.api) if slice_.api != "tpu" and not options.api else ()
-        words = (slice_.accelerator_type, *place, *options.repeated(), *api, *route.words)
+        tier = slice_.provisioning
+        sought = () if tier in ("", "on-demand") or options.buys(tier) else (f"--{tier}",)
+        words = (slice_.accelerator_type, *place, *options.repeated(), *sought, *api, *route.words)
         return Fix.command("tpukit", "up", *words)
     return Fix.command("tpukit", "provision", *place, *route.words)

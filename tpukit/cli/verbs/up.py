@@ -209,13 +209,15 @@ def _kept(
     from tpukit.cli.verbs.watch import check_places
     from tpukit.watch.saved_watches import WatchSpec
 
-    request, zones = sought.requests[0], [request_.zone for request_ in sought.requests[1:]]
+    request = sought.requests[0]
+    zones = [other.zone for other in sought.requests[1:] if other.api == request.api]
     if capacity.claim_within:
         raise BadInput(
             "--keep and --claim-within exclude each other", fix=Fix(note="leave one out")
         )
-    if capacity.types:
-        raise BadInput("--keep needs a single type", fix=Fix(note="leave out --types"))
+    if capacity.types or capacity.purchase:
+        fix = Fix(note="leave out --types and --purchase")
+        raise BadInput("--keep makes the same slice again", fix=fix)
     if request.queue_only:
         what = f"--keep cannot make a {request.provisioning} slice again"
         raise BadInput(what, fix=Fix(note=f"leave out --keep or --{request.provisioning}"))
