@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from support.local_cloud import Cloud
@@ -153,3 +154,51 @@ def test_a_way_to_buy_that_is_none_is_refused(
 ) -> None:
     place = ("--zone", EAST)
     assert said in run("create", "v6e-4", *words, *place, environment=environment).says(2).err
+
+
+def test_a_search_with_a_memory_of_a_hundred_attempts_makes_fewer_requests(
+    run: Run, prompt_cloud: Cloud, environment: dict[str, str], tmp_path: Path
+) -> None:
+    """Only the zone that is the last by distance has room, and only in one API."""
+    environment["CLOUDSDK_COMPUTE_ZONE"] = EAST
+    listed = run("types", "v6e-4", "--live", "--json", environment=environment).document
+    zones = listed["types"][0]["zones"]
+    free = next(zone for zone in zones if zone.startswith("asia"))
+    for zone in zones:
+        full(prompt_cloud, "instances.insert", zone)
+        if zone != free:
+            full(prompt_cloud, "nodes.create", zone)
+    without = create(run, environment, "--anywhere")
+    assert len(without) > 10
+    assert without[-1] == f"{free} v6e-4"
+    assert run("delete", "demo", "--yes", environment=environment).status == 0
+
+    shown = run("zones", "--capacity", "v6e-4", "--json", environment=environment)
+    learnt = shown.document["attempts"]
+    assert len(learnt) == len(without)
+    assert learnt[-1]["outcome"] == "made"
+    # Somebody else gets them as a file, with older ones.
+    older = [{**learnt[0], "time": learnt[0]["time"] - number} for number in range(1, 101)]
+    export = tmp_path / "ada.json"
+    export.write_text(json.dumps({"attempts": [*older, *learnt]}))
+    environment["TPUKIT_HOME"] = str(tmp_path / "colleague")
+    words = ("zones", "--capacity", "v6e-4", "--from", str(export))
+    first = run(*words, environment=environment)
+    assert f"{len(learnt) + 100} new attempts" in first.err
+    assert first.out.splitlines()[0].split("\t")[:7] == [
+        *(free, "v6e-4", "on-demand", "tpu", "1", "1", "made")
+    ]
+    assert "0 new attempts" in run(*words, environment=environment).err
+    assert create(run, environment, "--anywhere") == [f"{free} v6e-4"]
+
+
+@pytest.mark.parametrize("text", ["", "no JSON", "[1]", '{"attempts": 3}'])
+def test_a_file_that_is_no_memory_is_refused_or_adds_nothing(
+    run: Run, environment: dict[str, str], tmp_path: Path, text: str
+) -> None:
+    file = tmp_path / "file"
+    file.write_text(text)
+    done = run("zones", "--capacity", "v6e-4", "--from", str(file), environment=environment)
+    assert done.status in (0, 2)
+    assert "0 new attempts" in done.err or "is not a JSON document" in done.err
+    run("zones", "--from", str(file), environment=environment).says(2)

@@ -39,7 +39,8 @@ class CapacityFlags:
         str, Option(metavar="ZONE,…", help="Try these zones, one after the other.")
     ] = ""
     anywhere: Annotated[
-        bool, Option("--anywhere", help="Try every zone that offers the type, near ones first.")
+        bool,
+        Option("--anywhere", help="Try every zone with the type: known successes, then near ones."),
     ] = False
     types: Annotated[
         str, Option(metavar="TYPE,…", help="Also accept these types, in order of preference.")
@@ -129,11 +130,12 @@ def search(
     say_wanted(toolkit.console, requests)
     for line in filter(None, map(needs, requests)):
         toolkit.console.detail(line)
+    remember = toolkit.cloud.capacity.record
     if not capacity.given:
-        return Search(requests, seconds=timeout)
+        return Search(requests, seconds=timeout, remember=remember)
     sought = [replace(request, labels={**request.labels, SEARCH: "1"}) for request in requests]
     until = toolkit.deadline(asking) if asking else None
-    return Search(sought, until, timeout)
+    return Search(sought, until, timeout, remember=remember)
 
 
 def planned_search(
@@ -195,11 +197,11 @@ def _places(
     for line in offered.warnings:
         toolkit.console.warn(line)
     home = toolkit.settings.get("zone")
-    placed = [
-        (type_, zone)
-        for type_ in types
-        for zone in sorted(offered.zones_of(type_.name), key=lambda zone: _distance(home, zone))
-    ]
+    placed = []
+    for type_ in types:
+        promise = toolkit.cloud.capacity.promise(type_.name)
+        near = sorted(offered.zones_of(type_.name), key=lambda zone: _distance(home, zone))
+        placed += [(type_, zone) for zone in sorted(near, key=lambda zone: promise.get(zone, 0))]
     if not placed:
         raise BadInput(
             f"no zone offers {' or '.join(type_.name for type_ in types)} to this project",

@@ -49,12 +49,17 @@ Place = tuple[str, str, str, str]  #: a zone, an accelerator type, how it is bou
 Got = TypeVar("Got", bound=Ensured)
 
 
+def _forget(request: SliceRequest, error: TpukitError | None, waited: float) -> None:
+    """Remember nothing."""
+
+
 @dataclass(frozen=True)
 class Search:
     """Requests for one name, in order of preference, and the deadline for asking again.
 
     Without `asking` there is one round. `seconds` limit the work after a place has given capacity.
-    If `apart`, the search ignores slices of that name in other zones.
+    If `apart`, the search ignores slices of that name in other zones. `remember` gets each place
+    that was asked, its refusal if it gave no slice, and the seconds until then.
     """
 
     requests: Sequence[SliceRequest]
@@ -62,6 +67,7 @@ class Search:
     seconds: float = inf
     jitter: Callable[[float, float], float] = uniform
     apart: bool = False
+    remember: Callable[[SliceRequest, TpukitError | None, float], None] = _forget
 
     @property
     def single(self) -> bool:
@@ -283,13 +289,22 @@ class _Rounds:
         """Try one place; return None if it refused, or if its slice has vanished."""
         place = in_words(request)
         self.on_state(f"{place}: {'using the existing slice' if standing else 'asking'}")
+        began = self.deadline.clock.monotonic()
+
+        def remember(error: TpukitError | None) -> None:
+            if not standing:
+                self.search.remember(request, error, self.deadline.clock.monotonic() - began)
+
         try:
-            return attempt(request)
+            made = attempt(request)
+            remember(None)
+            return made
         except (DeadlinePassed, Interrupted, Terminated):
             raise
         except TpukitError as error:
             if isinstance(error, NameTaken) and error.retry != "other-zone":
                 raise
+            remember(error)
             refusal = noted(self.said.get(_place(request)), request, error)
             if refusal.again == NEVER or (standing and refusal.again != LATER):
                 raise
