@@ -167,9 +167,9 @@ def test_ctrl_c_in_a_complete_gang_deletes_none_of_it_and_names_all(
     cloud: Cloud, clock: FakeClock
 ) -> None:
     def interrupt() -> None:
-        if cloud.calls("nodes.patch"):
+        if cloud.calls("nodes.patch"):  # in a thread, for which the main thread waits
             clock.on_sleep = lambda: None
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
 
     clock.on_sleep = interrupt
     with pytest.raises(Interrupted) as caught:
