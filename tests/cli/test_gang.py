@@ -163,6 +163,21 @@ def test_ctrl_c_while_the_second_is_made_leaves_none(cloud: Cloud, clock: FakeCl
     assert f"deleted: slice pod-0 in {ZONE}, slice pod-1 in {ZONE}" in caught.value.why
 
 
+def test_ctrl_c_in_a_complete_gang_deletes_none_of_it_and_names_all(
+    cloud: Cloud, clock: FakeClock
+) -> None:
+    def interrupt() -> None:
+        if cloud.calls("nodes.patch"):  # in a thread, for which the main thread waits
+            clock.on_sleep = lambda: None
+            signal.raise_signal(signal.SIGINT)
+
+    clock.on_sleep = interrupt
+    with pytest.raises(Interrupted) as caught:
+        gang(cloud, clock)
+    assert names(cloud) == ["pod-0", "pod-1", "pod-2"]
+    assert [line.split()[1] for line in caught.value.exists] == names(cloud)
+
+
 def test_ctrl_c_names_what_cannot_be_deleted(cloud: Cloud, clock: FakeClock) -> None:
     def interrupt() -> None:
         if "pod-1" in names(cloud):

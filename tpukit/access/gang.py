@@ -99,8 +99,13 @@ class Gang:
         """Return the slices without the gang's label, which says that a gang is not complete."""
         edits = Edits(labels={GANG: None}, ours=True)
         provider = self.cleanup.provider
-        done = fan_out(slices, lambda slice_: update(provider, slice_, edits, deadline=deadline))
-        return [updated.slice for updated in values(done)]
+        try:
+            done = fan_out(slices, lambda one: update(provider, one, edits, deadline=deadline))
+            return [updated.slice for updated in values(done)]
+        except KeyboardInterrupt as signal:
+            error = interruption(signal)
+            error.fix = Fix(note="the same command completes the gang")
+            raise error from None
 
     def _give_back(self, error: TpukitError) -> bool:
         """Delete the gang's slices, and say so in the error; return True if none can be left."""

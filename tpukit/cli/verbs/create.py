@@ -200,7 +200,9 @@ def _naming_others(made: Sequence[Made], costs: str) -> Iterator[None]:
         yield
     except TpukitError as error:
         lines = [
-            f"slice {one.name} in {one.zone}, READY; it {costs} until deleted" for one, *_ in made
+            f"slice {one.name} in {one.zone}, READY; it {costs} until deleted"
+            for one, *_ in made
+            if not any(line.startswith(f"slice {one.name} in ") for line in error.exists)
         ]
         error.exists = (*error.exists, *lines)
         raise
