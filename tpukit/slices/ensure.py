@@ -12,10 +12,19 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from tpukit.clock import Deadline
-from tpukit.errors import DeadlinePassed, Fix, NameTaken, SliceLost, TpukitError
+from tpukit.errors import (
+    DeadlinePassed,
+    Fix,
+    NameTaken,
+    NoCapacity,
+    QuotaExceeded,
+    SliceLost,
+    TpukitError,
+)
 from tpukit.google.provider import Doubtful, SliceProvider
 from tpukit.models import Slice, SliceRequest
 from tpukit.slices import lifetime, naming
+from tpukit.slices.change import delete
 from tpukit.slices.find import loss
 from tpukit.slices.journal import Journal
 from tpukit.slices.last_seen import LastSeen, OnState, naming_what_exists
@@ -56,7 +65,8 @@ def ensure(
 
     The request carries its nonce and owner (`labelled`). If an equal slice of the same owner
     exists, it is used, and started if it is stopped. If it is being deleted, it is created again
-    afterwards. Every error names the slice that exists and how to delete it; nothing is deleted.
+    afterwards. Every error names the slice that exists and how to delete it. Nothing is deleted,
+    except a slice of Compute Engine that was refused capacity.
 
     Raises:
         NameTaken: a slice of that name has another spec or owner, or tpukit did not make it.
@@ -179,7 +189,22 @@ class _Creation:
             self.operation = self.seen.asked(self.provider.start, slice_, self.on_state)
             self.started = bool(self.operation)
         elif failure := self._failure():
+            if slice_.api == "compute" and isinstance(failure, (NoCapacity, QuotaExceeded)):
+                self._withdraw(slice_, failure)
             raise failure
+
+    def _withdraw(self, slice_: Slice, failure: TpukitError) -> None:
+        """Delete a slice without capacity, because Google would go on and let it bill later."""
+        self.on_state(f"{failure.what}; deleting it, because Google would go on")
+        with suppress(TpukitError):  # then the failure says what exists
+            delete(
+                *(self.provider, slice_),
+                deadline=self.deadline,
+                journal=self.journal,
+                on_state=self.on_state,
+                seen=self.seen,
+            )
+            self.seen.doubt = False
 
     def _with_lifetime(self, slice_: Slice) -> Slice:
         """Add the requested end, idle time and purpose to an existing slice that lacks them."""
