@@ -200,14 +200,15 @@ class ComputeInstances(RestProvider):
         return [one for one in operations if isinstance(one, dict)]
 
     def _items(
-        self, doing: str, collection: str, zone: str, place: str = ""
+        self, doing: str, collection: str, zone: str, place: str = "", matching: str = ""
     ) -> tuple[Sequence[Any], tuple[str, ...]]:
         """List a collection in all zones for `-`, else in a place (default: the zone).
 
-        Returns its items, and the names of silent zones.
+        Returns its items, of which `matching` is the filter, and the names of silent zones.
         """
         items, silent, everywhere = builtins.list[Any](), builtins.list[str](), zone == "-"
         query: dict[str, str | int] = {"maxResults": 500, "returnPartialSuccess": "true"}
+        query |= {"filter": matching} if matching else {}
         place = "aggregated" if everywhere else place or f"zones/{zone}"
         for page in self._session.pages(doing, f"{self._url}/{place}/{collection}", query):
             with reading(doing):

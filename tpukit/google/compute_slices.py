@@ -163,20 +163,30 @@ class ComputeSlices(ComputeInstances):
 
     def _several(self, zone: str, name: str) -> SliceParts:
         """Return the parts of a slice of several workers; raise `NotFound` if it has none."""
-        doing = f"read slice {name}"
-        instances, _ = self._items(doing, "instances", zone)
-        found, _ = self._parts(doing, zone, instances, name)
-        if not found:
-            raise NotFound(f"cannot {doing}: Compute Engine has no machine or group of this name")
-        return found[0]
+        doing, group = f"read slice {name}", None
+        missing = NotFound(f"cannot {doing}: Compute Engine has no machine or group of this name")
+        with suppress(NotFound):
+            path = f"{self._url}/zones/{zone}/instanceGroupManagers/{name}"
+            group = self._session.rest(doing, "GET", path)
+        own = f"regions/{region_of(zone)}/instanceTemplates/{group_json.part_name(zone, name)}"
+        with reading(doing):
+            path = group_json.template_of(group) if group else own
+            parts = SliceParts(zone, name, self._template(doing, path), group)
+            if not group_json.is_slice(parts.template) or (group is None and not parts.ours):
+                raise missing
+            base = field(group or {}, "baseInstanceName", str, name).partition("#")[0]
+        if group is None:
+            return parts
+        # https://cloud.google.com/compute/docs/reference/rest/v1/instances/list, on `filter`
+        instances, _ = self._items(doing, "instances", zone, matching=f'name eq "{base}.*"')
+        with reading(doing):
+            members = [one for one in instances if group_json.group_of(one) == (zone, name)]
+            return replace(parts, members=group_json.in_order(members))
 
     def _parts(
-        self, doing: str, zone: str, instances: Sequence[Any], only: str = ""
+        self, doing: str, zone: str, instances: Sequence[Any]
     ) -> tuple[Sequence[SliceParts], tuple[str, ...]]:
-        """Return the slices of several workers in a zone or in all, and the silent zones.
-
-        With `only`, it returns the slice of this name alone.
-        """
+        """Return the slices of several workers in a zone or in all, and the silent zones."""
         groups, silent = self._items(doing, "instanceGroupManagers", zone)
         templates, _ = self._items(
             *(doing, "instanceTemplates", zone), place=f"regions/{region_of(zone)}"
@@ -189,25 +199,22 @@ class ComputeSlices(ComputeInstances):
                     members.setdefault(place, []).append(instance)
             found = dict[group_json.Place, SliceParts]()
             for group in groups:
-                place = group_json.place_of_group(group)
-                if only in ("", place[1]):
-                    template = self._template(doing, group, known)
-                    own = group_json.in_order(members.get(place, ()))
-                    found[place] = SliceParts(*place, template, group, own)
+                place, path = group_json.place_of_group(group), group_json.template_of(group)
+                template = known[path] if path in known else self._template(doing, path)
+                own = group_json.in_order(members.get(place, ()))
+                found[place] = SliceParts(*place, template, group, own)
             for template in known.values():
                 place = group_json.place_of_template(template)
                 parts = SliceParts(*place, template)
-                if zone in ("-", place[0]) and only in ("", place[1]) and parts.ours:
+                if zone in ("-", place[0]) and parts.ours:
                     found.setdefault(place, parts)
             return [one for one in found.values() if group_json.is_slice(one.template)], silent
 
-    def _template(self, doing: str, group: Any, known: dict[str, Any]) -> Any:
-        """Return the template of a group, which may be of another place than the listed ones."""
-        path = group_json.template_path(field(group, "instanceTemplate", str, ""))
-        if path not in known:
-            with suppress(NotFound):
-                return self._session.rest(doing, "GET", f"{self._url}/{path}") if path else {}
-        return known.get(path, {})
+    def _template(self, doing: str, path: str) -> Any:
+        """Return the template with a path; an empty one if it does not exist."""
+        with suppress(NotFound):
+            return self._session.rest(doing, "GET", f"{self._url}/{path}") if path else {}
+        return {}
 
     def _completed(self, doing: str, parts: SliceParts) -> str:
         """Make the policy, if it does not exist, and the group; return the group's operation."""

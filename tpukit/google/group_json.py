@@ -28,6 +28,8 @@ HOSTS = "tpukit-hosts"
 MANAGED, OWNER, NONCE = "tpukit-managed", "tpukit-owner", "tpukit-nonce"
 #: Discovery document, InstanceGroupManager.baseInstanceName: 52 characters before the number.
 _LONGEST_NAME = 50
+#: The fields of a slice that are those of worker 0, if it exists.
+_OF_WORKER_0 = ("labels", "tags", "metadata", "serviceAccounts", "networkInterfaces")
 _GROUP = re.compile(r".*/zones/([^/]+)/instanceGroupManagers/([^/]+)")
 _TEMPLATE = re.compile(r"(?:.*/)?projects/[^/]+/((?:global|regions/[^/]+)/instanceTemplates/[^/]+)")
 
@@ -82,6 +84,11 @@ def group_of(instance: Any) -> Place | None:
     """Return the zone and the name of the group that made an instance, or None."""
     match = _GROUP.fullmatch(instance_json.read_items(instance).get("created-by", ""))
     return (match[1], match[2]) if match else None
+
+
+def template_of(group: Any) -> str:
+    """Return the path of a group's template, as `template_path`."""
+    return template_path(field(group, "instanceTemplate", str, ""))
 
 
 def template_path(link: str) -> str:
@@ -165,15 +172,10 @@ def group_fields(parts: SliceParts, project: str) -> Json:
 def read_slice(parts: SliceParts, project: str) -> Slice:
     """Return the slice of some parts.
 
-    Labels, tags and metadata are those of worker 0, which an update changes last. Without workers
-    they are the template's.
+    An update changes worker 0 last, so its labels, tags and metadata are the slice's.
     """
     own = parts.ours
-    first = (
-        {key: parts.members[0].get(key) for key in ("labels", "tags", "metadata")}
-        if (parts.members)
-        else {}
-    )
+    first = {key: parts.members[0].get(key) for key in _OF_WORKER_0} if parts.members else {}
     slice_ = instance_json.read_instance(
         {**_properties(parts.template), **first, "name": parts.name, "zone": parts.zone}, project
     )

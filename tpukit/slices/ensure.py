@@ -16,8 +16,6 @@ from tpukit.errors import (
     DeadlinePassed,
     Fix,
     NameTaken,
-    NoCapacity,
-    QuotaExceeded,
     SliceLost,
     TpukitError,
 )
@@ -28,7 +26,7 @@ from tpukit.slices.change import delete
 from tpukit.slices.find import loss
 from tpukit.slices.journal import Journal
 from tpukit.slices.last_seen import LastSeen, OnState, naming_what_exists
-from tpukit.slices.naming import MANAGED, NONCE, OURS, OWNER
+from tpukit.slices.naming import HOSTS, MANAGED, NONCE, OURS, OWNER
 from tpukit.slices.update import Edits, update
 
 #: Seconds to look for the slice of an unanswered create if a later create is refused. The service
@@ -66,7 +64,7 @@ def ensure(
     The request carries its nonce and owner (`labelled`). If an equal slice of the same owner
     exists, it is used, and started if it is stopped. If it is being deleted, it is created again
     afterwards. Every error names the slice that exists and how to delete it. Nothing is deleted,
-    except a slice of Compute Engine that was refused capacity.
+    except a slice of Compute Engine whose create has failed.
 
     Raises:
         NameTaken: a slice of that name has another spec or owner, or tpukit did not make it.
@@ -189,13 +187,14 @@ class _Creation:
             self.operation = self.seen.asked(self.provider.start, slice_, self.on_state)
             self.started = bool(self.operation)
         elif failure := self._failure():
-            if slice_.api == "compute" and isinstance(failure, (NoCapacity, QuotaExceeded)):
-                self._withdraw(slice_, failure)
+            # One machine that does not start again keeps its disk.
+            if slice_.api == "compute" and (not self.started or HOSTS in slice_.labels):
+                self._withdraw(slice_)
             raise failure
 
-    def _withdraw(self, slice_: Slice, failure: TpukitError) -> None:
-        """Delete a slice without capacity, because Google would go on and let it bill later."""
-        self.on_state(f"{failure.what}; deleting it, because Google would go on")
+    def _withdraw(self, slice_: Slice) -> None:
+        """Delete a slice whose create has failed: Google would go on trying, and bill later."""
+        self.on_state("the create failed; deleting the slice, because Google would go on trying")
         with suppress(TpukitError):  # then the failure says what exists
             delete(
                 *(self.provider, slice_),
