@@ -10,9 +10,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from tpukit.emulator.api.compute_routes import compute_routes
 from tpukit.emulator.api.discovery.documents import DOCUMENTS, shape
 from tpukit.emulator.api.routes import (
-    compute_routes,
     oslogin_routes,
     project_routes,
     tpu_routes,

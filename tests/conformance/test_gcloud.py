@@ -260,6 +260,36 @@ def test_an_instance_s_refusal_and_stockout_are_shown_in_the_service_s_words(run
     assert "reason: stockout" in done
 
 
+def test_a_slice_of_several_hosts_is_made_of_its_parts_and_deleted(run):
+    place, region = TPU_VM[0], "--region=us-east5"
+    shape = ("--type=HIGH_THROUGHPUT", "--accelerator-topology=4x4")
+    run("resource-policies", "create", "workload-policy", "wp", region, *shape)
+    policy = described(run, "resource-policies", "describe", "wp", region)
+    assert policy["workloadPolicy"]["acceleratorTopology"] == "4x4"
+    run("instance-templates", "create", "it", *TPU_VM[1:], "--labels=owner=ada")
+    group = ("instance-groups", "managed")
+    full = "projects/tpukit-local/regions/us-east5/resourcePolicies/wp"
+    run(
+        *(*group, "create", "demo", place, "--size=4", "--template=it"),
+        *(f"--workload-policy={full}", "--default-action-on-vm-failure=do-nothing"),
+    )
+    run(*group, "wait-until", "demo", place, "--stable")
+    assert described(run, *group, "describe", "demo", place)["status"]["isStable"]
+    assert run(*group, "list", "--format=value(name)").stdout.split() == ["demo"]
+    shown = run(
+        *group, "list-instances", "demo", place, "--format=value(name,instanceStatus)"
+    ).stdout
+    assert shown.count("RUNNING") == 4
+    assert run(*group, "list-errors", "demo", place, "--format=value(error.code)").stdout == ""
+    one = described(run, "instances", "describe", shown.split()[0], place)
+    own = {item["key"]: item["value"] for item in one["metadata"]["items"]}
+    assert (own["accelerator-type"], one["labels"]) == ("v6e-16", {"owner": "ada"})
+    run(*group, "delete", "demo", place)
+    run("instance-templates", "delete", "it")
+    run("resource-policies", "delete", "wp", region)
+    assert "Listed 0 items." in run("instances", "list").stderr
+
+
 def test_machine_types_and_images_are_described(run):
     listed = run("machine-types", "list", "--zones=us-east5-b", "--format=value(name)").stdout
     assert "ct6e-standard-8t" in listed.split()

@@ -11,9 +11,9 @@ from types import ModuleType
 
 import pytest
 
+from tpukit.emulator.api.compute_routes import compute_routes
 from tpukit.emulator.api.discovery.documents import DOCUMENTS, UNLISTED, DiscoveryLibrary
 from tpukit.emulator.api.routes import (
-    compute_routes,
     oslogin_routes,
     project_routes,
     tpu_routes,

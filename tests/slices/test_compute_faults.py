@@ -30,17 +30,61 @@ def cloud(tmp_path: Path, clock: FakeClock) -> Iterator[Cloud]:
         yield cloud
 
 
+#: The calls for instances, and for what groups of them are made of.
+METHODS = (
+    "instances.* instanceGroupManagers.* instanceTemplates.* regionInstanceTemplates.* "
+    "resourcePolicies.*"
+)
+
+
 def fail(cloud: Cloud, share: float) -> None:
     """Let this share of all calls fail, half of them after the call was carried out."""
     for seed, fault in enumerate(FAULTS):
-        cloud.fault(method="instances.*", probability=share / len(FAULTS), seed=seed, **fault)
-    cloud.fault(method="zoneOperations.*", kind="status", probability=share, seed=11)
+        cloud.fault(method=METHODS, probability=share / len(FAULTS), seed=seed, **fault)
+    operations = "zoneOperations.* regionOperations.*"
+    cloud.fault(method=operations, kind="status", probability=share, seed=11)
 
 
 def names(cloud: Cloud) -> tuple[list[str], list[str]]:
     """Return the names of all instances and of all disks."""
     state = cloud.server.service.context.state
     return sorted(state.instances), sorted(state.disks)
+
+
+def parts(cloud: Cloud) -> list[list[str]]:
+    """Return the names of all groups, templates and policies."""
+    state = cloud.server.service.context.state
+    return [sorted(records) for records in (state.groups, state.templates, state.policies)]
+
+
+@pytest.mark.parametrize("share", [0.05, 0.3])
+@pytest.mark.parametrize("count", [10, pytest.param(100, marks=pytest.mark.long)])
+def test_as_many_creates_of_several_workers_make_as_many_groups_and_no_other_part(
+    cloud: Cloud, count: int, share: float
+) -> None:
+    fail(cloud, share)
+    slices = [
+        create(
+            cloud,
+            labelled(
+                cloud,
+                f"s{number}",
+                zone=ZONE,
+                accelerator_type="v6e-16",
+                runtime_version="ubuntu-accel-2204-amd64-tpu-v5e-v5p-v6e",
+                api="compute",
+            ),
+        ).slice
+        for number in range(count)
+    ]
+    assert [len(records) for records in parts(cloud)] == [count] * 3
+    instances, disks = names(cloud)
+    assert len(instances) == len(disks) == 4 * count
+    assert {len(slice_.workers) for slice_ in slices} == {4}
+    assert cloud.served() > count * share
+    for slice_ in slices:
+        delete(cloud, slice_)
+    assert (names(cloud), parts(cloud)) == (([], []), [[], [], []])
 
 
 @pytest.mark.parametrize("share", [0.05, 0.3])

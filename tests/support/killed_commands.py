@@ -62,6 +62,10 @@ def _search_both(name: str) -> list[str]:
     return ["create", "v6e-1", name, *zones, *_MADE]
 
 
+def _create_group(name: str) -> list[str]:
+    return ["create", "v6e-16", name, "--api", "compute", "--zone", COMPUTE_ZONE, *_MADE]
+
+
 def _delete(name: str) -> list[str]:
     return ["delete", name, "--yes"]
 
@@ -79,6 +83,8 @@ SCENARIOS = (
     Scenario("a search over both APIs", _search_both, _search_both, 1, **_COMPUTE),
     Scenario("create --api compute", _create_instance, _create_instance, 1, **_COMPUTE),
     Scenario("delete on Compute Engine", _delete, _delete_again, 0, _create_instance, **_COMPUTE),
+    Scenario("create of several workers", _create_group, _create_group, 1, **_COMPUTE),
+    Scenario("delete of several workers", _delete, _delete_again, 0, _create_group, **_COMPUTE),
 )
 #: On a cloud without machines it ends where it connects: all that it asks an API for comes before.
 UP = Scenario("up", _up, _up, 1, ends=(8, 255))
@@ -208,11 +214,21 @@ class KilledCommands:
             tally.wrong.append(f"{what}: rule {rule} is {'' if rule in rules else 'not '}there")
 
     def _nodes(self, name: str) -> list[str]:
-        """Return the paths of nodes and instances of this name, and of disks without theirs."""
+        """Return the paths of nodes and instances of this name, and of parts without theirs.
+
+        The parts are disks, and what a group of instances is made of.
+        """
         state = self.cloud.server.service.context.state
         instances = {path.replace("/instances/", "/disks/") for path in state.instances}
-        paths = (*state.nodes, *state.instances, *(state.disks.keys() - instances))
-        return [path for path in paths if path.endswith(f"/{name}")]
+        single = (*state.nodes, *state.instances, *state.groups)
+        paths = (*single, *(state.disks.keys() - instances))
+        whole = [path for path in paths if path.endswith(f"/{name}")]
+        parts = [
+            path
+            for path in (*state.templates, *state.policies)
+            if path.rpartition("/")[2].rpartition("-")[0] == name
+        ]
+        return whole or parts
 
     def _run(
         self, scenario: Scenario, words: Sequence[str], failpoint: str = ""

@@ -22,7 +22,7 @@ from tpukit.emulator.api.http_server import ApiServer, build_server
 from tpukit.emulator.core.emulator_clock import EmulatorClock
 from tpukit.emulator.workers.paper_host import PaperHost
 from tpukit.google.access_tokens import AccessTokens
-from tpukit.google.compute_instances import ComputeInstances
+from tpukit.google.compute_slices import ComputeSlices
 from tpukit.google.credentials import find_credentials
 from tpukit.google.firewall_rules import ComputeFirewall
 from tpukit.google.project import GoogleProject
@@ -74,7 +74,7 @@ class Cloud:
         self.session = Session(self.tokens, self.clock)
         self.tpu = CloudTpu(self.session, PROJECT, self.server.url)
         self.tpu.bills = True  # it stands for the real one
-        self.instances = ComputeInstances(self.session, PROJECT, f"{self.url}/compute/v1/")
+        self.instances = ComputeSlices(self.session, PROJECT, f"{self.url}/compute/v1/")
         self.firewall = ComputeFirewall(self.session, PROJECT, f"{self.server.url}/compute/v1/")
         self.project = GoogleProject(
             self.session, PROJECT, manager=self.url, usage=self.url, quotas=self.url

@@ -1,12 +1,12 @@
 """The provider for slices of one worker through the Compute Engine API, over plain REST.
 
-Each write has a request id. Only single machines are made: a slice of several needs a workload
-policy, an instance template and a managed instance group.
+Each write has a request id. `compute_slices` adds slices of several workers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import builtins
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from tpukit.errors import BadInput, NotFound, TpukitError
 from tpukit.google import instance_json
-from tpukit.google.compute_machines import type_of
+from tpukit.google.compute_machines import types_on
 from tpukit.google.failures import from_operation, to_error
 from tpukit.google.firewall_rules import project_url
 from tpukit.google.node_json import field, last_part, read_identity
@@ -55,34 +55,18 @@ class ComputeInstances(RestProvider):
         with reading(doing):
             if not instance_json.is_slice(instance):
                 raise NotFound(f"cannot {doing}: {one_line(name)} is a machine without TPUs")
-            return self._with_cause(instance_json.read_instance(instance, self._project))
+            return self._read(instance)
 
     def list(self, zone: str) -> SliceList:
-        doing, slices, silent = "list slices", list[Slice](), list[str]()
-        query: dict[str, str | int] = {"maxResults": 500, "returnPartialSuccess": "true"}
-        place = "aggregated" if zone == "-" else f"zones/{zone}"
-        for page in self._session.pages(doing, f"{self._url}/{place}/instances", query):
-            with reading(doing):
-                # https://cloud.google.com/compute/docs/reference/rest/v1/instances/aggregatedList
-                everywhere = field(page, "items", dict, {}).values() if zone == "-" else ()
-                instances = [
-                    one for scope in everywhere for one in field(scope, "instances", list, [])
-                ]
-                instances += field(page, "items", list, []) if zone != "-" else []
-                slices += [
-                    instance_json.read_instance(instance, self._project)
-                    for instance in instances
-                    if instance_json.is_slice(instance)
-                ]
-                silent += [last_part(scope) for scope in field(page, "unreachables", list, [])]
-        return SliceList(tuple(map(self._with_cause, slices)), tuple(dict.fromkeys(silent)))
+        instances, silent = self._items("list slices", "instances", zone)
+        return SliceList(self._singles(instances), silent)
 
     def zones(self) -> tuple[str, ...]:
         return tuple(sorted(self._names("zones", "zones")))
 
     def accelerator_types(self, zone: str) -> frozenset[str]:
         machines = self._names("machine types", f"zones/{zone}/machineTypes")
-        return frozenset(filter(None, map(type_of, machines)))
+        return frozenset(kind for machine in machines for kind in types_on(machine))
 
     def runtime_versions(self, zone: str) -> frozenset[str]:
         """Return no names: any image family may do, and an unknown one is refused at once."""
@@ -158,20 +142,20 @@ class ComputeInstances(RestProvider):
         )
 
     def failure(self, operation: str, doing: str) -> TpukitError | None:
-        path = operation.partition("/")[2].partition("/")[2]  # without projects/P
         try:
-            answer = self._session.rest("read an operation", "GET", f"{self._url}/{path}")
+            return self._failure_of(self._operation(operation), doing)
         except NotFound:
             return None
+
+    def _failure_of(self, answer: Any, doing: str) -> TpukitError | None:
         if answer.get("status") != "DONE" or not answer.get("error"):
             return None
         with reading(doing):
-            errors = field(field(answer, "error", dict, {}), "errors", list, [])
-            first = errors[0] if errors else {}
-            code, message = field(first, "code", str, ""), field(first, "message", str, "")
-        # Google names a stockout in the code alone: ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS.
-        status = {"code": 5 if "NOT_FOUND" in code else 2, "message": f"{message} ({code})"}
-        return to_error(from_operation(status, capacity=False), doing)
+            return errors_of(field(answer, "error", dict, {}), doing)
+
+    def _operation(self, name: str) -> dict[str, Any]:
+        path = name.partition("/")[2].partition("/")[2]  # without projects/P
+        return self._session.rest("read an operation", "GET", f"{self._url}/{path}")
 
     def identities(self, zone: str, name: str) -> tuple[WorkerIdentity, ...]:
         doing = f"read the guest attributes of slice {name}"
@@ -184,14 +168,23 @@ class ComputeInstances(RestProvider):
             identity = read_identity(0, answer)
             return (replace(identity, hostname=identity.hostname or name),)
 
-    def _with_cause(self, slice_: Slice) -> Slice:
-        """Return a stopped spot slice as PREEMPTED if Google has ended it."""
+    def _singles(self, instances: Iterable[Any]) -> tuple[Slice, ...]:
+        """Return the slices among some instances; raise our error for one without a name."""
+        with reading("list slices"):
+            return tuple(map(self._read, filter(instance_json.is_slice, instances)))
+
+    def _read(self, instance: Any) -> Slice:
+        slice_ = instance_json.read_instance(instance, self._project)
+        return self._with_cause(slice_, (slice_.id,))
+
+    def _with_cause(self, slice_: Slice, ids: Collection[str]) -> Slice:
+        """Return a stopped spot slice as PREEMPTED if Google has ended its machines."""
         if slice_.state != "STOPPED" or slice_.provisioning not in ("spot", "preemptible"):
             return slice_
         mine = [
             operation
             for operation in self._operations(slice_.zone)
-            if operation.get("targetId") == slice_.id
+            if operation.get("targetId") in ids
             and operation.get("operationType") in (_PREEMPTED, "stop")
         ]
         last = max(mine, key=_moment, default={})
@@ -205,6 +198,26 @@ class ComputeInstances(RestProvider):
             with reading(doing):
                 operations += field(page, "items", list, [])
         return [one for one in operations if isinstance(one, dict)]
+
+    def _items(
+        self, doing: str, collection: str, zone: str, place: str = "", matching: str = ""
+    ) -> tuple[Sequence[Any], tuple[str, ...]]:
+        """List a collection in all zones for `-`, else in a place (default: the zone).
+
+        Returns its items, of which `matching` is the filter, and the names of silent zones.
+        """
+        items, silent, everywhere = builtins.list[Any](), builtins.list[str](), zone == "-"
+        query: dict[str, str | int] = {"maxResults": 500, "returnPartialSuccess": "true"}
+        query |= {"filter": matching} if matching else {}
+        place = "aggregated" if everywhere else place or f"zones/{zone}"
+        for page in self._session.pages(doing, f"{self._url}/{place}/{collection}", query):
+            with reading(doing):
+                # https://cloud.google.com/compute/docs/reference/rest/v1/instances/aggregatedList
+                scopes = field(page, "items", dict, {}).values() if everywhere else ()
+                items += [one for scope in scopes for one in field(scope, collection, list, [])]
+                items += field(page, "items", list, []) if not everywhere else []
+                silent += [last_part(scope) for scope in field(page, "unreachables", list, [])]
+        return items, tuple(dict.fromkeys(silent))
 
     def _names(self, what: str, path: str) -> Sequence[str]:
         doing, names = f"list {what}", list[str]()
@@ -234,11 +247,21 @@ class ComputeInstances(RestProvider):
             name = field(answer, "name", str, "")
             if not name:
                 raise ValueError("an operation without a name")
-            zone = path.split("/")[1]
-            return f"projects/{self._project}/zones/{zone}/operations/{one_line(name)}"
+            place = "/".join(path.split("/")[:2])  # zones/Z, or regions/R
+            return f"projects/{self._project}/{place}/operations/{one_line(name)}"
 
     def _instance(self, zone: str, name: str) -> str:
         return f"{self._url}/zones/{zone}/instances/{name}"
+
+
+def errors_of(document: Any, doing: str) -> TpukitError:
+    """Return our error for the first of the API's `errors`; raise ValueError for other JSON."""
+    errors = field(document, "errors", list, [])
+    first = errors[0] if errors else {}
+    code, message = field(first, "code", str, ""), field(first, "message", str, "")
+    # Google names a stockout in the code alone: ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS.
+    status = {"code": 5 if "NOT_FOUND" in code else 2, "message": f"{message} ({code})"}
+    return to_error(from_operation(status, capacity=False), doing)
 
 
 def _change_fields(instance: Any, change: SliceChange) -> Mapping[str, Any]:

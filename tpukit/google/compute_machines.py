@@ -1,4 +1,4 @@
-"""The machine types of Compute Engine with TPUs, for slices with a single worker.
+"""The machine types of Compute Engine with TPUs, and the slices that they make up.
 
 Sources: docs.cloud.google.com/compute/docs/tpus/tpu-machines, and public reports of real creates;
 `docs/how-to/use-compute-engine.md` says which. None of it was proven on hardware by tpukit.
@@ -6,8 +6,10 @@ Sources: docs.cloud.google.com/compute/docs/tpus/tpu-machines, and public report
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tpukit.accelerators import AcceleratorType, is_listed, types_of
 from tpukit.errors import BadInput, Fix
 
 #: The project with Google's images for TPUs.
@@ -41,22 +43,64 @@ MACHINES = (
 )
 
 
-def machine_of(accelerator_type: str) -> HostMachine:
-    """Return the machine type of an accelerator type; raise `BadInput` if it has none."""
-    for machine in MACHINES:
-        if machine.accelerator_type == accelerator_type:
-            return machine
+#: The hosts of slices of several workers, by the start of their accelerator types.
+_HOSTS = {"v5p": "v5p-8", "v6e": "v6e-4", "tpu7x": "tpu7x-8"}
+
+
+@dataclass(frozen=True)
+class SliceShape:
+    """The machines of a slice; `topology` joins several of them, and is empty for one."""
+
+    machine: HostMachine
+    hosts: int = 1
+    topology: str = ""
+
+
+def shape_of(accelerator_type: str) -> SliceShape:
+    """Return the machines of an accelerator type; raise `BadInput` if Compute Engine has none."""
+    if machine := _single(accelerator_type):
+        return SliceShape(machine)
+    family, _, size = accelerator_type.rpartition("-")
+    # TPU7x has the topologies of v5p, and its types count cores too.
+    listed = f"v5p-{size}" if family == "tpu7x" else accelerator_type
+    host = _single(_HOSTS.get(family, ""))
+    if host and is_listed(listed):
+        kind = AcceleratorType.parse(listed)
+        return SliceShape(host, kind.workers, kind.topology)
+    names = ", ".join(machine.accelerator_type for machine in MACHINES)
     raise BadInput(
         f"tpukit cannot create {accelerator_type} through Compute Engine",
-        why=f"there it makes only {', '.join(m.accelerator_type for m in MACHINES)}, of one worker",
+        why=f"there it makes {names}, and larger slices of {', '.join(_HOSTS)}",
         fix=Fix(note="leave out --api compute"),
     )
 
 
-def type_of(machine_type: str) -> str:
-    """Return the accelerator type of a machine type, or "" if it is none of `MACHINES`."""
+def machine_of(accelerator_type: str) -> HostMachine:
+    """Return the machine type of an accelerator type; raise `BadInput` if it has none."""
+    return shape_of(accelerator_type).machine
+
+
+def type_of(machine_type: str, hosts: int = 1) -> str:
+    """Return the accelerator type of so many machines, or "" if they are none of `MACHINES`."""
     kinds = (machine.accelerator_type for machine in MACHINES if machine.name == machine_type)
-    return next(kinds, "")
+    family, _, size = next(kinds, "").rpartition("-")
+    return f"{family}-{int(size) * hosts}" if family else ""
+
+
+def types_on(machine_type: str) -> Iterator[str]:
+    """Yield the accelerator types that are made of a machine type."""
+    if kind := type_of(machine_type):
+        yield kind
+        family = kind.rpartition("-")[0]
+        if _HOSTS[family] == kind:
+            for larger in types_of("v5p" if family == "tpu7x" else family):
+                if larger.workers > 1:
+                    yield f"{family}-{larger.size}"
+
+
+def _single(accelerator_type: str) -> HostMachine | None:
+    kinds = (machine for machine in MACHINES if machine.accelerator_type == accelerator_type)
+    return next(kinds, None)
 
 
 def has_tpu(machine_type: str) -> bool:

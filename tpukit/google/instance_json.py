@@ -13,7 +13,13 @@ from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 from tpukit.errors import BadInput, Fix
-from tpukit.google.compute_machines import IMAGE_PROJECT, has_tpu, machine_of, type_of
+from tpukit.google.compute_machines import (
+    IMAGE_PROJECT,
+    HostMachine,
+    has_tpu,
+    shape_of,
+    type_of,
+)
 from tpukit.google.credentials import SCOPES
 from tpukit.google.node_json import MAX_RUN, as_far_as_readable, field, last_part
 from tpukit.models import DataDisk, Slice, SliceRequest, Worker
@@ -127,8 +133,27 @@ def utc(time: str) -> str:
 
 
 def insert_fields(request: SliceRequest) -> Json:
-    """Return the JSON of an instance for a create; raise `BadInput` for types without a machine."""
-    machine, zone = machine_of(request.accelerator_type), f"zones/{request.zone}"
+    """Return the JSON of an instance for a create.
+
+    Raises `BadInput` for types that are not those of one machine.
+    """
+    shape, zone = shape_of(request.accelerator_type), f"zones/{request.zone}"
+    if shape.hosts > 1:
+        raise BadInput(f"{request.accelerator_type} is not one machine")
+    valid = {"requestValidForDuration": {"seconds": str(_VALID_SECONDS)}}
+    return {
+        "name": request.name,
+        **properties(request, shape.machine, f"{zone}/diskTypes/"),
+        "machineType": f"{zone}/machineTypes/{shape.machine.name}",
+        **({"params": valid} if request.provisioning == "flex-start" else {}),
+    }
+
+
+def properties(request: SliceRequest, machine: HostMachine, disk_types: str = "") -> Json:
+    """Return the fields that an instance shares with an instance template.
+
+    `disk_types` is the start of the names of disk types: a template takes bare names.
+    """
     metadata = {
         "enable-guest-attributes": "TRUE",  # the workers' host keys
         "enable-oslogin": "FALSE",
@@ -145,13 +170,12 @@ def insert_fields(request: SliceRequest) -> Json:
         "autoDelete": True,
         "initializeParams": {
             "sourceImage": _image(request.runtime_version),
-            "diskType": f"{zone}/diskTypes/{machine.disk_type}",
+            "diskType": f"{disk_types}{machine.disk_type}",
             "diskSizeGb": str(BOOT_DISK_GB),
         },
     }
     body: dict[str, Any] = {
-        "name": request.name,
-        "machineType": f"{zone}/machineTypes/{machine.name}",
+        "machineType": machine.name,
         "labels": {**request.labels, IMAGE: request.runtime_version.rpartition("/")[2]},
         "tags": {"items": list(request.tags)},
         "disks": [boot, *map(_disk_fields, request.data_disks)],
@@ -202,8 +226,7 @@ def _capacity(request: SliceRequest) -> Json:
     if request.provisioning == "flex-start":
         scheduling["instanceTerminationAction"] = "DELETE"
         scheduling["maxRunDuration"] = {"seconds": request.labels[MAX_RUN]}
-        valid = {"requestValidForDuration": {"seconds": str(_VALID_SECONDS)}}
-        return {"scheduling": scheduling, "params": valid, **none}
+        return {"scheduling": scheduling, **none}
     return {"scheduling": scheduling}
 
 

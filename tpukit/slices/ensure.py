@@ -12,14 +12,21 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from tpukit.clock import Deadline
-from tpukit.errors import DeadlinePassed, Fix, NameTaken, SliceLost, TpukitError
+from tpukit.errors import (
+    DeadlinePassed,
+    Fix,
+    NameTaken,
+    SliceLost,
+    TpukitError,
+)
 from tpukit.google.provider import Doubtful, SliceProvider
 from tpukit.models import Slice, SliceRequest
 from tpukit.slices import lifetime, naming
+from tpukit.slices.change import delete
 from tpukit.slices.find import loss
 from tpukit.slices.journal import Journal
 from tpukit.slices.last_seen import LastSeen, OnState, naming_what_exists
-from tpukit.slices.naming import MANAGED, NONCE, OURS, OWNER
+from tpukit.slices.naming import HOSTS, MANAGED, NONCE, OURS, OWNER
 from tpukit.slices.update import Edits, update
 
 #: Seconds to look for the slice of an unanswered create if a later create is refused. The service
@@ -56,7 +63,8 @@ def ensure(
 
     The request carries its nonce and owner (`labelled`). If an equal slice of the same owner
     exists, it is used, and started if it is stopped. If it is being deleted, it is created again
-    afterwards. Every error names the slice that exists and how to delete it; nothing is deleted.
+    afterwards. Every error names the slice that exists and how to delete it. Nothing is deleted,
+    except a slice of Compute Engine whose create has failed.
 
     Raises:
         NameTaken: a slice of that name has another spec or owner, or tpukit did not make it.
@@ -179,7 +187,23 @@ class _Creation:
             self.operation = self.seen.asked(self.provider.start, slice_, self.on_state)
             self.started = bool(self.operation)
         elif failure := self._failure():
+            # One machine that does not start again keeps its disk.
+            if slice_.api == "compute" and (not self.started or HOSTS in slice_.labels):
+                self._withdraw(slice_)
             raise failure
+
+    def _withdraw(self, slice_: Slice) -> None:
+        """Delete a slice whose create has failed: Google would go on trying, and bill later."""
+        self.on_state("the create failed; deleting the slice, because Google would go on trying")
+        with suppress(TpukitError):  # then the failure says what exists
+            delete(
+                *(self.provider, slice_),
+                deadline=self.deadline,
+                journal=self.journal,
+                on_state=self.on_state,
+                seen=self.seen,
+            )
+            self.seen.doubt = False
 
     def _with_lifetime(self, slice_: Slice) -> Slice:
         """Add the requested end, idle time and purpose that it lacks; let its claim time begin."""

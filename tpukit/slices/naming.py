@@ -16,6 +16,8 @@ MANAGED, NONCE, OWNER = "tpukit-managed", "tpukit-nonce", "tpukit-owner"
 SEARCH = "tpukit-search"
 #: The label of slices whose gang is not complete; they are deleted if it cannot be completed.
 GANG = "tpukit-gang"
+#: The label of slices of Compute Engine with several workers.
+HOSTS = "tpukit-hosts"
 #: The prefix of labels and tags that tpukit itself gives to slices.
 OURS = "tpukit-"
 

@@ -128,11 +128,11 @@ class Cloud:
         tpu = CloudTpu(self.identity.session, self.project, endpoint)
         if "compute" not in apis:
             return tpu
-        from tpukit.google.compute_instances import ComputeInstances
+        from tpukit.google.compute_slices import ComputeSlices
         from tpukit.google.roads import Roads
 
         other = self.settings.get("compute_endpoint")
-        compute = ComputeInstances(self.identity.session, self.project, other)
+        compute = ComputeSlices(self.identity.session, self.project, other)
         return Roads(tpu, compute) if "tpu" in apis else compute
 
     @cached_property

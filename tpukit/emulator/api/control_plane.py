@@ -155,11 +155,15 @@ class ControlPlane:
         return {**instance, "state": instance["status"]}
 
     def _node(self, text: str) -> str:
-        """Return the full name of a node or an instance, given it or a short one of only one."""
+        """Return the full name of a node or an instance, given it or a short one of only one.
+
+        The name of a managed instance group means its first instance.
+        """
         state = self._service.context.state
         names = [*state.nodes, *state.instances]
         ends = (f"/nodes/{text}", f"/instances/{text}")
         matches = [text] if text in names else [name for name in names if name.endswith(ends)]
+        matches = matches or list(filter(None, [self._service.groups.first_instance(text)]))
         if not matches:
             raise not_found(text)
         if len(matches) > 1:

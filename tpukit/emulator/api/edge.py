@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from threading import Condition, Event
 
+from tpukit.emulator.api.compute_routes import compute_routes
 from tpukit.emulator.api.control_plane import ControlPlane
 from tpukit.emulator.api.discovery.documents import DiscoveryLibrary, document_asked_for
 from tpukit.emulator.api.discovery.methods import ApiMethod, find_method
@@ -24,7 +25,6 @@ from tpukit.emulator.api.grpc_listeners import GrpcListeners
 from tpukit.emulator.api.impersonation import TOKEN_PATH, Impersonation
 from tpukit.emulator.api.routes import (
     ApiRoute,
-    compute_routes,
     control_routes,
     find,
     oslogin_routes,
@@ -41,6 +41,8 @@ from tpukit.emulator.faults.presets import filled
 
 #: Compute Engine API reference, globalOperations.wait: it answers after 2 minutes at the latest.
 LONGEST_WAIT = 120.0
+#: The placeholders of paths with the name of the call's resource.
+_NAMES_IN_PATHS = ("node", "instance", "queued", "firewall", "operation", "group", "part")
 #: The services whose calls a fault of kind "roles" can refuse.
 _GUARDED = ("tpu.googleapis.com", "compute.googleapis.com")
 
@@ -258,7 +260,7 @@ def _token(authorization: str) -> str:
 
 def _subject(call: Call) -> str:
     """Return the short name of the call's resource, to compare with the `name` of fault rules."""
-    ids = [call.path.get(key) for key in ("node", "instance", "queued", "firewall", "operation")]
+    ids = [call.path.get(key) for key in _NAMES_IN_PATHS]
     ids += [call.query.get("nodeId"), call.query.get("queuedResourceId"), call.body.get("name")]
     return str(next((text for text in ids if text), ""))
 

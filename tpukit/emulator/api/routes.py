@@ -1,8 +1,8 @@
 """Every method that the emulator serves, by its name in the APIs' reference pages.
 
-Cloud TPU API v2 and v2alpha1, parts of its v1, and parts of Compute Engine API v1, OS Login API v1,
-Service Usage API v1, Cloud Resource Manager API v1 and v3, IAM API v1 and Cloud Quotas API v1; the
-control plane.
+Cloud TPU API v2 and v2alpha1, parts of its v1, and parts of OS Login API v1, Service Usage API v1,
+Cloud Resource Manager API v1 and v3, IAM API v1 and Cloud Quotas API v1; the control plane. Those
+of Compute Engine API v1 are in `compute_routes`.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ class ApiRoute:
 _STANDARD = {"POST": "create", "GET": "list", "PATCH": "patch", "DELETE": "delete"}
 
 
-def _routes(prefix: str, *methods: tuple[str, str, str, Handler]) -> tuple[ApiRoute, ...]:
+def routes_below(prefix: str, *methods: tuple[str, str, str, Handler]) -> tuple[ApiRoute, ...]:
+    """Return routes, given their names, verbs, paths below a prefix, and handlers."""
     return tuple(
         ApiRoute(name, verb, prefix + path, handler) for name, verb, path, handler in methods
     )
@@ -158,107 +159,10 @@ def tpu_routes(service: Service) -> tuple[ApiRoute, ...]:
     )
 
 
-def compute_routes(service: Service) -> tuple[ApiRoute, ...]:
-    """Return the part of the Compute Engine API that TPU tools use."""
-    firewalls, operations = service.firewalls, service.compute_operations
-    networks, zones, disks = service.networks, service.zones, service.disks
-    regions, subnetworks = service.regions, service.subnetworks
-    instances, machines = service.instances, service.machine_types
-    instance = "/zones/{zone}/instances/{instance}"
-    subnetwork_list = "/regions/{region}/subnetworks"
-    set_metadata = service.projects.set_common_instance_metadata
-    return _routes(
-        "/compute/v1/projects/{project}",
-        ("firewalls.insert", "POST", "/global/firewalls", firewalls.insert),
-        ("firewalls.list", "GET", "/global/firewalls", firewalls.list),
-        ("firewalls.get", "GET", "/global/firewalls/{firewall}", firewalls.get),
-        ("firewalls.patch", "PATCH", "/global/firewalls/{firewall}", firewalls.patch),
-        ("firewalls.update", "PUT", "/global/firewalls/{firewall}", firewalls.update),
-        ("firewalls.delete", "DELETE", "/global/firewalls/{firewall}", firewalls.delete),
-        ("globalOperations.list", "GET", "/global/operations", operations.list),
-        ("globalOperations.get", "GET", "/global/operations/{operation}", operations.get),
-        ("globalOperations.wait", "POST", "/global/operations/{operation}/wait", operations.get),
-        ("zoneOperations.list", "GET", "/zones/{zone}/operations", operations.list),
-        ("zoneOperations.get", "GET", "/zones/{zone}/operations/{operation}", operations.get),
-        (
-            "zoneOperations.wait",
-            "POST",
-            "/zones/{zone}/operations/{operation}/wait",
-            operations.get,
-        ),
-        ("regionOperations.list", "GET", "/regions/{region}/operations", operations.list),
-        ("regionOperations.get", "GET", "/regions/{region}/operations/{operation}", operations.get),
-        (
-            "regionOperations.wait",
-            "POST",
-            "/regions/{region}/operations/{operation}/wait",
-            operations.get,
-        ),
-        ("disks.aggregatedList", "GET", "/aggregated/disks", disks.aggregated),
-        ("disks.insert", "POST", "/zones/{zone}/disks", disks.insert),
-        ("disks.list", "GET", "/zones/{zone}/disks", disks.list),
-        ("disks.get", "GET", "/zones/{zone}/disks/{disk}", disks.get),
-        ("disks.delete", "DELETE", "/zones/{zone}/disks/{disk}", disks.delete),
-        ("networks.insert", "POST", "/global/networks", networks.insert),
-        ("networks.list", "GET", "/global/networks", networks.list),
-        ("networks.get", "GET", "/global/networks/{network}", networks.get),
-        ("networks.delete", "DELETE", "/global/networks/{network}", networks.delete),
-        (
-            "networks.getEffectiveFirewalls",
-            "GET",
-            "/global/networks/{network}/getEffectiveFirewalls",
-            firewalls.effective,
-        ),
-        ("projects.get", "GET", "", service.projects.get),
-        ("projects.getXpnHost", "GET", "/getXpnHost", service.projects.get_host),
-        ("zones.list", "GET", "/zones", zones.list),
-        ("zones.get", "GET", "/zones/{zone}", zones.get),
-        ("regions.list", "GET", "/regions", regions.list),
-        ("regions.get", "GET", "/regions/{region}", regions.get),
-        ("subnetworks.aggregatedList", "GET", "/aggregated/subnetworks", subnetworks.aggregated),
-        ("subnetworks.insert", "POST", subnetwork_list, subnetworks.insert),
-        ("subnetworks.list", "GET", subnetwork_list, subnetworks.list),
-        ("subnetworks.get", "GET", f"{subnetwork_list}/{{subnetwork}}", subnetworks.get),
-        ("subnetworks.delete", "DELETE", f"{subnetwork_list}/{{subnetwork}}", subnetworks.delete),
-        ("instances.aggregatedList", "GET", "/aggregated/instances", instances.aggregated),
-        ("instances.list", "GET", "/zones/{zone}/instances", instances.list),
-        ("instances.insert", "POST", "/zones/{zone}/instances", instances.insert),
-        ("instances.get", "GET", instance, instances.get),
-        ("instances.delete", "DELETE", instance, instances.delete),
-        ("instances.start", "POST", f"{instance}/start", instances.start),
-        ("instances.stop", "POST", f"{instance}/stop", instances.stop),
-        ("instances.setLabels", "POST", f"{instance}/setLabels", instances.set_labels),
-        ("instances.setMetadata", "POST", f"{instance}/setMetadata", instances.set_metadata),
-        ("instances.setTags", "POST", f"{instance}/setTags", instances.set_tags),
-        (
-            "instances.getGuestAttributes",
-            "GET",
-            f"{instance}/getGuestAttributes",
-            instances.get_guest_attributes,
-        ),
-        ("machineTypes.list", "GET", "/zones/{zone}/machineTypes", machines.list),
-        ("machineTypes.get", "GET", "/zones/{zone}/machineTypes/{machine}", machines.get),
-        ("images.get", "GET", "/global/images/{image}", machines.get_image),
-        (
-            "images.getFromFamily",
-            "GET",
-            "/global/images/family/{family}",
-            machines.get_from_family,
-        ),
-        (
-            "imageFamilyViews.get",
-            "GET",
-            "/zones/{zone}/imageFamilyViews/{family}",
-            machines.get_family_view,
-        ),
-        ("projects.setCommonInstanceMetadata", "POST", "/setCommonInstanceMetadata", set_metadata),
-    )
-
-
 def oslogin_routes(service: Service) -> tuple[ApiRoute, ...]:
     """Return the part of the OS Login API that gcloud uses."""
     accounts = service.accounts
-    return _routes(
+    return routes_below(
         "/{login}/users/{user}",
         ("users.getLoginProfile", "GET", "/loginProfile", accounts.get_login_profile),
         ("users.importSshPublicKey", "POST", ":importSshPublicKey", accounts.import_ssh_public_key),
@@ -272,7 +176,7 @@ def project_routes(service: Service) -> tuple[ApiRoute, ...]:
     """
     usage, manager, quotas = service.service_usage, service.resource_manager, service.quota_infos
     return (
-        *_routes(
+        *routes_below(
             "/v1/{parent}/{project}/services",
             ("services.list", "GET", "", usage.list),
             ("services.batchEnable", "POST", ":batchEnable", usage.batch_enable),
@@ -280,10 +184,10 @@ def project_routes(service: Service) -> tuple[ApiRoute, ...]:
             ("services.enable", "POST", "/{service}:enable", usage.enable),
             ("services.disable", "POST", "/{service}:disable", usage.disable),
         ),
-        *_routes(
+        *routes_below(
             "/v1", ("services.getOperation", "GET", "/operations/{operation}", usage.get_operation)
         ),
-        *_routes(
+        *routes_below(
             "/v1/projects",
             ("cloudresourcemanager.projects.list", "GET", "", manager.list),
             (
@@ -293,12 +197,12 @@ def project_routes(service: Service) -> tuple[ApiRoute, ...]:
                 service.accounts.list_service_accounts,
             ),
         ),
-        *_routes(
+        *routes_below(
             "/v1/projects/{project}/locations/{location}/services/{service}/quotaInfos",
             ("quotaInfos.list", "GET", "", quotas.list),
             ("quotaInfos.get", "GET", "/{quota}", quotas.get),
         ),
-        *_routes(
+        *routes_below(
             "/{manager}/projects/{project}",
             ("cloudresourcemanager.projects.get", "GET", "", manager.get),
             (
@@ -315,7 +219,7 @@ def control_routes(
     control: ControlPlane, grpc: GrpcListeners, impersonation: Impersonation, service: Service
 ) -> tuple[ApiRoute, ...]:
     """Return the emulator's own methods."""
-    return _routes(
+    return routes_below(
         "/_emulator/v1",
         ("grpc.show", "GET", "/grpc", grpc.show),
         ("grpc.open", "POST", "/grpc", grpc.open),

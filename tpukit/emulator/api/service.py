@@ -12,6 +12,9 @@ from random import Random
 
 from tpukit.emulator.compute_service.disks import Disks
 from tpukit.emulator.compute_service.firewall_store import Firewalls
+from tpukit.emulator.compute_service.group_parts import InstanceTemplates, WorkloadPolicies
+from tpukit.emulator.compute_service.group_request import GroupRequests
+from tpukit.emulator.compute_service.instance_groups import InstanceGroups
 from tpukit.emulator.compute_service.instance_store import STATES as INSTANCE_STATES
 from tpukit.emulator.compute_service.instance_store import InstanceStore, as_node
 from tpukit.emulator.compute_service.instances import Instances
@@ -89,6 +92,13 @@ class Service:
             *(self.context, self.catalogue, self.compute_operations),
             *(self.machine_types, self.instance_store),
         )
+        shared = self.context, self.compute_operations, self.catalogue
+        self.policies, self.templates = WorkloadPolicies(*shared), InstanceTemplates(*shared)
+        self.groups = InstanceGroups(
+            *(self.context, self.catalogue, self.compute_operations),
+            GroupRequests(self.context, self.machine_types, self.policies, self.templates),
+            self.instance_store,
+        )
         self.queue = Queue(*parts, self.node_store)
         self.nodes = Nodes(*parts, self.node_store, self.quotas, self.reservations)
         self.queued_resources = QueuedResources(
@@ -122,6 +132,7 @@ class Service:
         """Apply all changes that are due, in order, each at its own time."""
         self._settle()
         self.instance_store.advance()
+        self.groups.advance()
         for event in self.events:
             for name in event.due(self.context.state.nodes, self.context.now()):
                 self.apply_event(name, event.do)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 
+from tpukit.accelerators import AcceleratorType
 from tpukit.emulator.compute_service.instance_request import valid_seconds
-from tpukit.emulator.compute_service.machine_types import MachineType
 from tpukit.emulator.compute_service.projects import ComputeOperations
 from tpukit.emulator.core.api_errors import Json
 from tpukit.emulator.core.emulator_clock import timestamp
 from tpukit.emulator.core.service_context import Call, ServiceContext
-from tpukit.emulator.workers.worker_host import WorkerHost, WorkerRecord
+from tpukit.emulator.workers.worker_host import WorkerHost, WorkerRecord, bounds_of
 from tpukit.errors import TpukitError
 
 #: The discovery document on Instance.status, those that the emulator reaches.
@@ -23,10 +23,24 @@ _GONE, _END = "GONE", "END"
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class SlicePlace:
+    """The place of an instance in a slice: its number among the hosts with these short names.
+
+    `group` is the full name of the managed instance group whose policy joins several hosts.
+    """
+
+    kind: AcceleratorType
+    names: tuple[str, ...]
+    index: int = 0
+    group: str = ""
+
+
 class InstanceStore:
     """Instances by their full names.
 
-    A record has the instance, its workers, and a plan: pairs of a time and the next state.
+    A record has the instance, its worker, the names of its slice's instances if these are several,
+    and a plan: pairs of a time and the next state.
     """
 
     def __init__(
@@ -61,13 +75,13 @@ class InstanceStore:
         return self._host.guest_attributes(self.worker(name))
 
     def add(
-        self, call: Call, name: str, instance: Json, machine: MachineType, error: Json | None
+        self, call: Call, name: str, instance: Json, place: SlicePlace, error: Json | None = None
     ) -> Json:
         """Begin to create an instance, and return the API's operation."""
         timing, now = self._context.timing, self._context.now()
         short = name.rsplit("/", 1)[1]
         metadata = {item["key"]: item.get("value", "") for item in instance["metadata"]}
-        metadata |= tpu_items(machine, name)
+        metadata |= tpu_items(place, name)
         instance = {
             **instance,
             "id": self._context.number(),
@@ -79,9 +93,13 @@ class InstanceStore:
         self._records[name] = {
             "instance": {**instance, "status": "PENDING" if flexible else "PROVISIONING"},
             "id": instance["id"],
-            "accelerator_type": machine.accelerator_type,
-            "workers": [asdict(worker) for worker in self._host.allocate(name, 1, short)],
+            "accelerator_type": place.kind.name,
+            "workers": [
+                asdict(replace(worker, index=place.index))
+                for worker in self._host.allocate(name, 1, short)
+            ],
             "plan": [],
+            **({"group": place.group, "peers": [*place.names]} if place.group else {}),
         }
         self._make_disks(name)
         if error:
@@ -111,15 +129,22 @@ class InstanceStore:
         return self._operations.begin(call, "delete", name, self._context.timing.change)
 
     def preempt(self, name: str) -> None:
-        """Preempt an instance: it stops or is deleted, as its termination action says.
+        """Preempt an instance, and with it all hosts of its slice.
 
-        The operation's name is from Compute Engine's documentation on Spot VMs.
+        Each stops or is deleted, as its termination action says. The operation's name is from
+        Compute Engine's documentation on Spot VMs.
         """
-        self._operations.end(name, _cancelled())
         _, project, _, zone, *_ = name.split("/")
         call = Call({"project": project, "zone": zone})
-        self._operations.begin(call, "compute.instances.preempted", name)
-        self._wind_down(name, self._last_state(name))
+        for host in filter(self.__contains__, self.peers(name)):
+            self._operations.end(host, _cancelled())
+            self._operations.begin(call, "compute.instances.preempted", host)
+            self._wind_down(host, self._last_state(host))
+
+    def peers(self, name: str) -> list[str]:
+        """Return the full names of a slice's instances in their order, given one of them."""
+        place, _, short = name.rpartition("/")
+        return [f"{place}/{peer}" for peer in self._records[name].get("peers", [short])]
 
     def put(self, name: str, status: str) -> None:
         """Put an instance in a state, which it keeps until a call or an event changes it."""
@@ -149,7 +174,7 @@ class InstanceStore:
         """Boot the workers again after a restart of the emulator, elsewhere if necessary."""
         for name in [name for name in self if self.status(name) == "RUNNING"]:
             try:
-                self._host.boot(as_node(name, self._records[name]), [self.worker(name)])
+                self._start(name)
             except _NO_ROOM as error:
                 _log.warning("%s: %s; trying another address", name, error)
                 moved = self._host.move(name, [self.worker(name)])
@@ -186,7 +211,7 @@ class InstanceStore:
 
     def _boot(self, name: str, again: bool = False) -> None:
         try:
-            self._host.boot(self.node(name), [self.worker(name)])
+            self._start(name)
         except _NO_ROOM as error:
             self._put(name, "TERMINATED")
             self._operations.fail_last(name, _broken(f"the worker cannot start: {error}"))
@@ -200,6 +225,13 @@ class InstanceStore:
             end = now + int(duration.get("seconds", 0))
             self.change(name, terminationTimestamp=timestamp(end))
             self._set(name, plan=[[end, _END]])
+
+    def _start(self, name: str) -> None:
+        """Start an instance's worker, which knows the workers of its whole slice."""
+        own = self.worker(name)
+        peers = enumerate(self.peers(name))
+        workers = [self.worker(n) if n in self else replace(own, index=i) for i, n in peers]
+        self._host.boot(self.node(name), workers, own.index)
 
     def _boot_plan(self, begin: float) -> list[list[object]]:
         seconds = self._context.timing.create
@@ -271,16 +303,16 @@ def as_node(name: str, record: Json) -> Json:
     }
 
 
-def tpu_items(machine: MachineType, name: str) -> Mapping[str, str]:
+def tpu_items(place: SlicePlace, name: str) -> Mapping[str, str]:
     """Return the metadata that Compute Engine writes into a TPU instance.
 
-    Source: the items of a real ct6e-standard-1t, ../shared/reference/compute-engine.md, 2.4.
+    Source: the items of a real ct6e-standard-1t, ../shared/reference/compute-engine.md, 2.4. Those
+    of a host among several are derived from it.
     """
-    _, project, _, zone, _, short = name.split("/")
-    kind = machine.accelerator
-    bounds = ",".join([*kind.topology.split("x"), "1", "1"][:3])
+    _, project, _, zone, _, _ = name.split("/")
+    kind, (chips, hosts) = place.kind, bounds_of(place.kind)
     values = {
-        "TPU_WORKER_ID": "0",
+        "TPU_WORKER_ID": str(place.index),
         "CONSUMER_PROJECT_ID": project,
         "ZONE": zone,
         "NODE_ID": "0",
@@ -292,14 +324,14 @@ def tpu_items(machine: MachineType, name: str) -> Mapping[str, str]:
         "TOPOLOGY": kind.topology,
         "WRAP": "false,false,false",
         "ALT": "false",
-        "HOST_BOUNDS": "1,1,1",
-        "CHIPS_PER_HOST_BOUNDS": bounds,
+        "HOST_BOUNDS": hosts,
+        "CHIPS_PER_HOST_BOUNDS": chips,
     }
     return {
         "accelerator-type": kind.name,
-        "agent-worker-number": "0",
+        "agent-worker-number": str(place.index),
         "tpu-env": "\n".join(f"{key}: '{value}'" for key, value in values.items()),
-        "worker-network-endpoints": short,
+        "worker-network-endpoints": ",".join(place.names),
     }
 
 

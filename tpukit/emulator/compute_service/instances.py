@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from tpukit.accelerators import region_of
+from tpukit.emulator.compute_service.capacity_errors import (
+    failed,
+    machine_of,
+    quota_error,
+    stockout,
+)
 from tpukit.emulator.compute_service.instance_request import parse_instance, valid_seconds
-from tpukit.emulator.compute_service.instance_store import InstanceStore
-from tpukit.emulator.compute_service.machine_types import MACHINE_TYPES, MachineType, MachineTypes
+from tpukit.emulator.compute_service.instance_store import InstanceStore, SlicePlace
+from tpukit.emulator.compute_service.machine_types import MachineTypes
 from tpukit.emulator.compute_service.projects import (
     ComputeOperations,
     aggregated_page,
@@ -18,12 +23,11 @@ from tpukit.emulator.compute_service.projects import (
     found_page,
     not_found,
 )
-from tpukit.emulator.core.api_errors import ApiError, Json, Status
+from tpukit.emulator.core.api_errors import ApiError, Json
 from tpukit.emulator.core.guest_entries import guest_entries
 from tpukit.emulator.core.service_context import Call, ServiceContext, Views
 from tpukit.emulator.tpu_service.catalogue import Catalogue
 from tpukit.emulator.tpu_service.node_fields import check_labels, check_tags
-from tpukit.emulator.tpu_service.quotas import COMPUTE_QUOTAS
 
 
 @dataclass(frozen=True)
@@ -46,13 +50,14 @@ class Instances:
         for disk in instance["disks"]:
             if "made" in disk and disk["source"] in self._context.state.disks:
                 raise ApiError("ALREADY_EXISTS", f"The resource '{disk['source']}' already exists")
-        error = self._quota_error(call, instance, machine)
+        error = quota_error(self._context, call, instance)
         if error is None and call.failure:
-            error = _failed(call, call.failure, machine)
+            error = failed(call, call.failure, machine)
         flexible = instance["scheduling"]["provisioningModel"] == "FLEX_START"
         if error is None and flexible and call.delay > valid_seconds(call):
-            error = _stockout(call, machine)
-        return self._store.add(call, full, instance, machine, error)
+            error = stockout(call, machine)
+        place = SlicePlace(machine.accelerator, (instance["name"],))
+        return self._store.add(call, full, instance, place, error)
 
     def get(self, call: Call) -> Json:
         return self._view(self._find(call))
@@ -75,8 +80,7 @@ class Instances:
             return begun
         name = self._find(call)
         if call.failure:
-            machine = _machine(self._store.instance(name))
-            error = _failed(call, call.failure, machine)
+            error = failed(call, call.failure, machine_of(self._store.instance(name)))
             seconds = self._context.timing.change
             return self._operations.begin(call, "delete", name, seconds, error)
         return self._store.remove(call, name)
@@ -94,8 +98,8 @@ class Instances:
         if self._store.status(name) == "RUNNING":
             return self._operations.begin(call, "start", name)
         if call.failure:
-            machine = _machine(self._store.instance(name))
-            error, seconds = _failed(call, call.failure, machine), self._context.timing.refusal
+            error = failed(call, call.failure, machine_of(self._store.instance(name)))
+            seconds = self._context.timing.refusal
             return self._operations.begin(call, "start", name, seconds, error)
         return self._store.start(call, name)
 
@@ -168,37 +172,6 @@ class Instances:
             raise ApiError("INVALID_ARGUMENT", why, reason="resourceNotReady")
         return name
 
-    def _quota_error(self, call: Call, instance: Json, machine: MachineType) -> Json | None:
-        """Return the error of an insert that exceeds a quota of its region, or None."""
-        region = region_of(call.path["zone"])
-        name = quota_name(instance)
-        record = self._context.state.quotas.get(f"{region}/{name}") if name else None
-        if record is None:
-            return None
-        used = sum(
-            _machine(other).accelerator.chips
-            for full, other in ((full, self._store.instance(full)) for full in self._store)
-            if full.split("/")[1] == call.project
-            and region_of(full.split("/")[3]) == region
-            and quota_name(other) == name
-        )
-        limit = record["limit"]
-        if used + machine.accelerator.chips <= limit:
-            return None
-        details = {
-            "metricName": f"compute.googleapis.com/{name.removesuffix('-per-project-region')}",
-            "limitName": name,
-            "dimensions": {"region": region},
-            "limit": float(limit),
-        }
-        return {
-            "code": "QUOTA_EXCEEDED",
-            "message": f"Quota '{name}' exceeded.  Limit: {float(limit)} in region {region}.",
-            "errorDetails": [{"quotaInfo": details}],
-            "httpErrorStatusCode": 403,
-            "httpErrorMessage": "FORBIDDEN",
-        }
-
     def _view(self, name: str) -> Json:
         base, instance = self._context.compute_base, self._store.instance(name)
         own = {key: value for key, value in instance.items() if key not in _INTERNAL}
@@ -245,66 +218,3 @@ class Instances:
 
 #: The fields of a recorded instance that no answer has.
 _INTERNAL = ("family", "terminationTimestamp")
-
-
-def quota_name(instance: Json) -> str:
-    """Return the quota that an instance uses, or "" if a reservation covers it."""
-    model = instance["scheduling"]["provisioningModel"]
-    if model == "RESERVATION_BOUND":
-        return ""
-    standard, preemptible = COMPUTE_QUOTAS[_machine(instance).name.partition("-")[0]]
-    return preemptible if model in ("SPOT", "FLEX_START") else standard
-
-
-def _machine(instance: Json) -> MachineType:
-    return MACHINE_TYPES[instance["machineType"].rsplit("/", 1)[1]]
-
-
-def _failed(call: Call, failure: Status, machine: MachineType) -> Json:
-    """Return an injected fault as the error of an operation, in Compute Engine's form."""
-    if failure.reason == "stockout":
-        return _stockout(call, machine)
-    return {"code": failure.status, "message": failure.message}
-
-
-def _stockout(call: Call, machine: MachineType) -> Json:
-    """Return a stockout's error: its form is from kubernetes/k8s.io#9834 and ai-on-gke#849.
-
-    The reason of a TPU is "stockout": ../shared/reference/compute-engine.md, 2.1.
-    """
-    zone = call.path["zone"]
-    help_ = {
-        "description": "Troubleshooting documentation",
-        "url": "https://cloud.google.com/compute/docs/resource-error",
-    }
-    text = (
-        f"A {machine.name} VM instance is currently unavailable in the {zone} zone. "
-        "Alternatively, you can try your request again with a different VM hardware configuration "
-        "or at a later time. For more information, see the troubleshooting documentation."
-    )
-    metadatas = {
-        "attachment": "",
-        "vmType": machine.name,
-        "zone": zone,
-        "zonesAvailable": "",
-    }
-    return {
-        "code": "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS",
-        "message": (
-            f"The zone 'projects/{call.project}/zones/{zone}' does not have enough resources "
-            "available to fulfill the request.  '(resource type:compute)'."
-        ),
-        "errorDetails": [
-            {"help": {"links": [help_]}},
-            {"localizedMessage": {"locale": "en-US", "message": text}},
-            {
-                "errorInfo": {
-                    "reason": "stockout",
-                    "domain": "compute.googleapis.com",
-                    "metadatas": metadatas,
-                }
-            },
-        ],
-        "httpErrorStatusCode": 503,
-        "httpErrorMessage": "SERVICE UNAVAILABLE",
-    }

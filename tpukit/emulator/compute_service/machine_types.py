@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tpukit.accelerators import AcceleratorType
+from tpukit.accelerators import AcceleratorType, types_of
 from tpukit.emulator.compute_service.projects import found_page, not_found
 from tpukit.emulator.core.api_errors import Json
 from tpukit.emulator.core.emulator_clock import timestamp
@@ -30,6 +30,14 @@ class MachineType:
     @property
     def accelerator(self) -> AcceleratorType:
         return accelerator_of(self.accelerator_type)
+
+    def joined(self, topology: str) -> AcceleratorType | None:
+        """Return the accelerator type that such hosts make up in a topology, or None."""
+        family = self.accelerator_type.rpartition("-")[0]
+        for kind in types_of("v5p" if family == "v7x" else family):
+            if (kind.topology, kind.chips_per_worker) == (topology, self.accelerator.chips):
+                return accelerator_of(f"{family}-{kind.size}")
+        return None
 
 
 _V6E = "hyperdisk-balanced", "v6e-8"

@@ -101,11 +101,14 @@ class ComputeOperations:
         return float(self._records[self._find(call)]["due"])
 
     def _target_id(self, target: str) -> str:
-        """Return the id of an operation's resource: recorded for rules and disks, else derived."""
+        """Return the id of an operation's resource: the recorded one, else a derived one."""
         state = self._context.state
         records = [
             records[target]
-            for records in (state.firewalls, state.disks, state.instances)
+            for records in (
+                *(state.firewalls, state.disks, state.instances),
+                *(state.policies, state.templates, state.groups),
+            )
             if target in records
         ]
         return str(records[0]["id"]) if records else resource_id(target)
@@ -242,7 +245,7 @@ def found_page(call: Call, documents: Mapping[str, Json]) -> Json:
 def aggregated_page(
     call: Call, documents: Mapping[str, Json], places: str, collection: str
 ) -> Json:
-    """Return one page of an aggregated list: a collection's documents by `PLACES/NAME`.
+    """Return one page of an aggregated list: documents by `PLACES/NAME`, or by `global`.
 
     Raises `ApiError` if a fault silences a zone and the call does not accept a partial success.
     """
@@ -254,8 +257,9 @@ def aggregated_page(
     shown, token = page(call, documents, call.query.get("maxResults", ""), 500)
     scopes: dict[str, Json] = {}
     for document in shown:
-        name = document[places.removesuffix("s")].rpartition("/")[2]
-        scopes.setdefault(f"{places}/{name}", {collection: []})[collection].append(document)
+        name = document.get(places.removesuffix("s"), "").rpartition("/")[2]
+        scope = f"{places}/{name}" if name else "global"
+        scopes.setdefault(scope, {collection: []})[collection].append(document)
     for zone in call.silent:
         scopes[f"{places}/{zone}"] = {"warning": _UNREACHABLE}
     unreachable = [f"projects/{call.project}/zones/{zone}" for zone in call.silent]

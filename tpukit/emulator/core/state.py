@@ -91,6 +91,9 @@ class EmulatorState:
     quotas: Records = field(default_factory=Records)
     disks: Records = field(default_factory=Records)
     instances: Records = field(default_factory=Records)
+    policies: Records = field(default_factory=Records)
+    templates: Records = field(default_factory=Records)
+    groups: Records = field(default_factory=Records)
 
     def collections(self) -> Iterator[tuple[str, Records]]:
         """Yield every kind of resource with its records."""

@@ -29,11 +29,15 @@ _CHANGES = (
     *("nodes.create", "nodes.delete", "nodes.start"),
     *("queuedResources.create", "queuedResources.delete"),
     *("instances.insert", "instances.delete", "instances.start"),
+    *("instanceGroupManagers.insert", "instanceGroupManagers.delete"),
 )
 _METHODS = {
     "operation": _CHANGES,
-    "wait": ("queuedResources.create", "instances.insert"),
-    "unreachable": ("nodes.list", "queuedResources.list", "*.list", "instances.aggregatedList"),
+    "wait": ("queuedResources.create", "instances.insert", "instanceGroupManagers.insert"),
+    "unreachable": (
+        *("nodes.list", "queuedResources.list", "*.list"),
+        *("instances.aggregatedList", "instanceGroupManagers.aggregatedList"),
+    ),
     "roles": ("*",),
 }
 #: The kinds that change answers; they make no call fail by their method.

@@ -184,8 +184,10 @@ class LocalWorkerHost:
             for worker, address in zip(workers, addresses, strict=True)
         ]
 
-    def boot(self, node: dict[str, Any], workers: Sequence[WorkerRecord]) -> None:
-        """Start the workers of a READY node, unless they run already.
+    def boot(
+        self, node: dict[str, Any], workers: Sequence[WorkerRecord], only: int | None = None
+    ) -> None:
+        """Start the workers of a READY node, or the one with the index `only`, unless they run.
 
         Raises `OSError` if another program took an address while the emulator was not running.
         """
@@ -193,7 +195,7 @@ class LocalWorkerHost:
         if name in self._vms:
             return
         facts = SliceFacts.of(node, workers, self._oracle.project_number(name))
-        self._vms[name] = self._call(self._start(facts))
+        self._vms[name] = self._call(self._start(facts, only))
 
     def guest_attributes(self, worker: WorkerRecord) -> Mapping[str, str]:
         """Return a worker's published values by `namespace/key`."""
@@ -256,10 +258,10 @@ class LocalWorkerHost:
     def _marker(self, node: str) -> str:
         return f"{self._identity}/{node}/"
 
-    async def _start(self, facts: SliceFacts) -> list[_Vm]:
+    async def _start(self, facts: SliceFacts, only: int | None) -> list[_Vm]:
         started: list[_Vm] = []
         try:
-            for record in facts.workers:
+            for record in [one for one in facts.workers if only in (None, one.index)]:
                 started.append(vm := self._listen(facts, record))
                 await vm.ssh.fault_effects.refresh()
                 vm.boot()

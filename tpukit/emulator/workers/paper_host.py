@@ -25,7 +25,9 @@ class PaperHost:
         workers = [self._new(index) for index in range(count)]
         return [replace(worker, hostname=hostname or worker.hostname) for worker in workers]
 
-    def boot(self, node: dict[str, Any], workers: Sequence[WorkerRecord]) -> None:
+    def boot(
+        self, node: dict[str, Any], workers: Sequence[WorkerRecord], only: int | None = None
+    ) -> None:
         self.booted.add(node["name"])
         self._used.update(worker.address for worker in workers)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tpukit.accelerators import AcceleratorType, runtime_fits
 from tpukit.emulator.workers.addresses import SHARED
-from tpukit.emulator.workers.worker_host import WorkerRecord, accelerator_of
+from tpukit.emulator.workers.worker_host import WorkerRecord, accelerator_of, bounds_of
 
 #: jax-ml/jax:jax/_src/clusters/cloud_tpu_cluster.py since 0.8.1. Earlier versions use 8476, unless
 #: JAX_COORDINATOR_PORT says otherwise.
@@ -17,9 +17,6 @@ COORDINATOR_PORT = 8482
 DEVICES = "TPUKIT_EMULATED_DEVICES"
 #: XLA's threads for each emulated device.
 _THREADS = 8
-#: The layout of one worker's chips: pytorch/xla:torch_xla/_internal/tpu.py for 4 chips, tpu-env of
-#: a ct6e-standard-1t for 1.
-_CHIP_BOUNDS = {1: (1, 1, 1), 2: (1, 2, 1), 4: (2, 2, 1), 8: (2, 4, 1)}
 #: /etc/environment of a TPU VM's image, from Google's build script of such an image. LD_PRELOAD is
 #: omitted, because every command would complain about a library that this machine lacks.
 LOGIN = {
@@ -123,15 +120,11 @@ class SliceFacts:
 
     @property
     def chip_bounds(self) -> str:
-        return _joined(_CHIP_BOUNDS[self.accelerator.chips_per_worker])
+        return bounds_of(self.accelerator)[0]
 
     @property
     def worker_bounds(self) -> str:
-        """The number of workers along each axis: the topology divided by one worker's chips."""
-        chips = _CHIP_BOUNDS[self.accelerator.chips_per_worker]
-        axes = [int(axis) for axis in self.accelerator.topology.split("x")]
-        padded = [*axes, 1, 1][:3]
-        return _joined([-(-axis // own) for axis, own in zip(padded, chips, strict=True)])
+        return bounds_of(self.accelerator)[1]
 
     def full_hostname(self, index: int) -> str:
         return f"{self.workers[index].hostname}.{self.zone}.c.{self.project}.internal"
@@ -223,7 +216,3 @@ class SliceFacts:
                 "ZONE": self.zone,
             }.items()
         )
-
-
-def _joined(numbers: Sequence[int]) -> str:
-    return ",".join(str(number) for number in numbers)

@@ -12,6 +12,10 @@ from typing import Any, Protocol
 from tpukit.accelerators import AcceleratorType
 from tpukit.emulator.faults.worker_faults import WorkerFaults
 
+#: The layout of one worker's chips: pytorch/xla:torch_xla/_internal/tpu.py for 4 chips, tpu-env of
+#: a ct6e-standard-1t for 1.
+_CHIP_BOUNDS = {1: (1, 1, 1), 2: (1, 2, 1), 4: (2, 2, 1), 8: (2, 4, 1)}
+
 
 @dataclass(frozen=True)
 class WorkerRecord:
@@ -36,14 +40,30 @@ def accelerator_of(name: str) -> AcceleratorType:
     Their names are those of their metadata: "v7x-16" was seen on a slice of 8 chips, and v5p counts
     cores (../shared/reference/compute-engine.md, sections 1 and 2.4). Raises `BadInput` for others.
     """
-    if name not in ("v5p-2", "v7x-8"):
-        return AcceleratorType.parse(name)
-    host = AcceleratorType.parse("v5p-8")
     if name == "v5p-2":
+        host = AcceleratorType.parse("v5p-8")
         one = replace(host, name=name, size=2, chips=1, cores=2, chips_per_worker=1)
         return replace(one, topology="1x1x1")
+    if not name.startswith("v7x-"):
+        return AcceleratorType.parse(name)
+    host = AcceleratorType.parse(name.replace("v7x", "v5p"))
     facts = replace(host.facts, name="tpu7x", api_type="TPU7X", devices_per_chip=2)
     return replace(host, name=name, facts=facts)
+
+
+def bounds_of(accelerator: AcceleratorType) -> tuple[str, str]:
+    """Return the numbers of one worker's chips, and of workers, along each axis.
+
+    The second is the topology divided by one worker's chips.
+    """
+    chips = _CHIP_BOUNDS[accelerator.chips_per_worker]
+    padded = [*map(int, accelerator.topology.split("x")), 1, 1][:3]
+    workers = [-(-axis // own) for axis, own in zip(padded, chips, strict=True)]
+    return _joined(chips), _joined(workers)
+
+
+def _joined(numbers: Sequence[int]) -> str:
+    return ",".join(str(number) for number in numbers)
 
 
 class WorkerOracle(Protocol):
@@ -91,8 +111,13 @@ class WorkerHost(Protocol):
         """
         ...
 
-    def boot(self, node: dict[str, Any], workers: Sequence[WorkerRecord]) -> None:
-        """Start the workers of a node that became READY, or that is READY after a restart."""
+    def boot(
+        self, node: dict[str, Any], workers: Sequence[WorkerRecord], only: int | None = None
+    ) -> None:
+        """Start the workers of a node that became READY, or that is READY after a restart.
+
+        With `only`, the node is the machine of this worker alone, and the others are its peers.
+        """
         ...
 
     def move(self, node: str, workers: Sequence[WorkerRecord]) -> list[WorkerRecord]:

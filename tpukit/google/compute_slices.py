@@ -1,0 +1,319 @@
+"""The provider for all slices of Compute Engine: of one machine, or of several in a group.
+
+A create makes a template, a workload policy and a group, in this order; `start` makes those that
+are missing. A delete goes back the same way, one part for each call. So each part that a killed
+command leaves is in the list, with its template, as a STOPPED slice.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, NoReturn
+
+from tpukit.accelerators import region_of
+from tpukit.clock import Deadline, polls
+from tpukit.errors import (
+    BadInput,
+    DeadlinePassed,
+    Fix,
+    NameTaken,
+    NoCapacity,
+    NotFound,
+    TpukitError,
+)
+from tpukit.google import group_json, instance_json
+from tpukit.google.compute_instances import ComputeInstances, errors_of
+from tpukit.google.compute_machines import shape_of
+from tpukit.google.group_json import SliceParts
+from tpukit.google.node_json import field
+from tpukit.google.provider import Doubtful
+from tpukit.google.rest_provider import reading
+from tpukit.models import Slice, SliceChange, SliceList, SliceRequest, WorkerIdentity
+
+#: Seconds to wait for the operation of a template or a policy, which are documents alone.
+_PART_SECONDS = 60.0
+
+
+class ComputeSlices(ComputeInstances):
+    """The instances with TPUs, and the groups of instances, of one project."""
+
+    def get(self, zone: str, name: str) -> Slice:
+        """Return a slice; raise `NotFound` if no machine and no group with TPUs has the name."""
+        try:
+            return super().get(zone, name)
+        except NotFound:
+            return self._whole(self._several(zone, name))
+
+    def list(self, zone: str) -> SliceList:
+        doing = "list slices"
+        instances, silent = self._items(doing, "instances", zone)
+        groups, mute = self._parts(doing, zone, instances)
+        joined = {(parts.zone, parts.name) for parts in groups if parts.group is not None}
+        silent = tuple(dict.fromkeys((*silent, *mute)))
+        with reading(doing):
+            singles = [one for one in instances if not _belongs(one, joined, silent)]
+            several = [
+                self._whole(parts)
+                for parts in groups
+                if parts.group is not None or parts.zone not in silent
+            ]
+        return SliceList((*self._singles(singles), *several), silent)
+
+    def create(self, request: SliceRequest) -> str:
+        if shape_of(request.accelerator_type).hosts == 1:
+            return super().create(request)
+        instance_json.check_capacity(request.provisioning)
+        doing, template = f"create slice {request.name}", group_json.template_fields(request)
+        place = f"regions/{region_of(request.zone)}/instanceTemplates"
+        parts = SliceParts(request.zone, request.name, template)
+        operation = self._write(doing, "POST", place, template, creates=True)
+        try:
+            self._wait(doing, operation)
+            return self._completed(doing, parts)
+        except Doubtful:
+            raise
+        except TpukitError as error:
+            if error.retry == "same-zone" or isinstance(error, DeadlinePassed):
+                raise Doubtful(error.what, reason=error.reason) from error
+            self._undo(parts, error)
+            raise
+
+    def delete(self, zone: str, name: str) -> str:
+        """Delete a machine, or the next part of a slice of several.
+
+        Returns "" for a part, so that the caller asks again until nothing is left.
+        """
+        if self._is_machine(zone, name):
+            return super().delete(zone, name)
+        parts, doing = self._several(zone, name), f"delete slice {name}"
+        if parts.group is not None:
+            group = f"zones/{zone}/instanceGroupManagers/{name}"
+            self._write(doing, "DELETE", group)
+        if parts.ours and (parts.group is None or self._note):
+            self._remove_parts(doing, parts)
+        return ""
+
+    def start(self, zone: str, name: str) -> str:
+        """Start a machine, or make the missing parts of a slice of several."""
+        if self._is_machine(zone, name):
+            return super().start(zone, name)
+        parts = self._several(zone, name)
+        if parts.group is not None:
+            _refuse("started", parts)
+        return self._completed(f"start slice {name}", parts)
+
+    def stop(self, zone: str, name: str) -> str:
+        if not self._is_machine(zone, name):
+            _refuse("stopped", self._several(zone, name))
+        return super().stop(zone, name)
+
+    def update(self, zone: str, name: str, change: SliceChange) -> str:
+        """Change a machine, or each machine of a slice: worker 0 last, which `get` shows."""
+        if self._is_machine(zone, name):
+            return super().update(zone, name, change)
+        parts, operation = self._several(zone, name), ""
+        if len(parts.members) != parts.hosts:
+            raise BadInput(
+                f"slice {name} cannot be changed: not all of its workers exist",
+                fix=Fix.command("tpukit", "describe", name, "--zone", zone),
+            )
+        for member in reversed(parts.members):
+            operation = super().update(zone, str(member["name"]), change)
+        return operation
+
+    def operations(self, zone: str, name: str, verb: str, since: str = "") -> frozenset[str]:
+        own = super().operations(zone, name, verb, since)
+        if verb != "update" or self._is_machine(zone, name):
+            return own
+        try:
+            members = self._several(zone, name).members
+        except NotFound:
+            return own
+        found = (
+            super(ComputeSlices, self).operations(zone, m["name"], verb, since) for m in members
+        )
+        return own.union(*found)
+
+    def _failure_of(self, answer: Any, doing: str) -> TpukitError | None:
+        """Return why an operation failed; that of a group fails if its machines cannot be made."""
+        failure, target = super()._failure_of(answer, doing), str(answer.get("targetLink"))
+        made = answer.get("operationType") == "insert" and answer.get("status") == "DONE"
+        if failure or not made or "/instanceGroupManagers/" not in target:
+            return failure
+        return self._refusal(f"{self._url}/zones/{target.partition('/zones/')[2]}", doing)
+
+    def identities(self, zone: str, name: str) -> tuple[WorkerIdentity, ...]:
+        if self._is_machine(zone, name):
+            return super().identities(zone, name)
+        found = builtins.list[WorkerIdentity]()
+        for index, member in enumerate(self._several(zone, name).members):
+            own = super().identities(zone, str(member["name"]))
+            found += [replace(identity, index=index) for identity in own]
+        return tuple(found)
+
+    # Parts
+
+    def _whole(self, parts: SliceParts) -> Slice:
+        with reading(f"read slice {parts.name}"):
+            slice_ = group_json.read_slice(parts, self._project)
+        return self._with_cause(slice_, {str(member.get("id")) for member in parts.members})
+
+    def _several(self, zone: str, name: str) -> SliceParts:
+        """Return the parts of a slice of several workers; raise `NotFound` if it has none."""
+        doing, group = f"read slice {name}", None
+        missing = NotFound(f"cannot {doing}: Compute Engine has no machine or group of this name")
+        with suppress(NotFound):
+            path = f"{self._url}/zones/{zone}/instanceGroupManagers/{name}"
+            group = self._session.rest(doing, "GET", path)
+        own = f"regions/{region_of(zone)}/instanceTemplates/{group_json.part_name(zone, name)}"
+        with reading(doing):
+            path = group_json.template_of(group) if group else own
+            parts = SliceParts(zone, name, self._template(doing, path), group)
+            if not group_json.is_slice(parts.template) or (group is None and not parts.ours):
+                raise missing
+            base = field(group or {}, "baseInstanceName", str, name).partition("#")[0]
+        if group is None:
+            return parts
+        # https://cloud.google.com/compute/docs/reference/rest/v1/instances/list, on `filter`
+        instances, _ = self._items(doing, "instances", zone, matching=f'name eq "{base}.*"')
+        with reading(doing):
+            members = [one for one in instances if group_json.group_of(one) == (zone, name)]
+            return replace(parts, members=group_json.in_order(members))
+
+    def _parts(
+        self, doing: str, zone: str, instances: Sequence[Any]
+    ) -> tuple[Sequence[SliceParts], tuple[str, ...]]:
+        """Return the slices of several workers in a zone or in all, and the silent zones."""
+        groups, silent = self._items(doing, "instanceGroupManagers", zone)
+        templates, _ = self._items(
+            *(doing, "instanceTemplates", zone), place=f"regions/{region_of(zone)}"
+        )
+        with reading(doing):
+            known = {group_json.template_path(field(t, "selfLink", str, "")): t for t in templates}
+            members: dict[group_json.Place, builtins.list[Any]] = {}
+            for instance in filter(instance_json.is_slice, instances):
+                if place := group_json.group_of(instance):
+                    members.setdefault(place, []).append(instance)
+            found = dict[group_json.Place, SliceParts]()
+            for group in groups:
+                place, path = group_json.place_of_group(group), group_json.template_of(group)
+                template = known[path] if path in known else self._template(doing, path)
+                own = group_json.in_order(members.get(place, ()))
+                found[place] = SliceParts(*place, template, group, own)
+            for template in known.values():
+                place = group_json.place_of_template(template)
+                parts = SliceParts(*place, template)
+                if zone in ("-", place[0]) and parts.ours:
+                    found.setdefault(place, parts)
+            return [one for one in found.values() if group_json.is_slice(one.template)], silent
+
+    def _template(self, doing: str, path: str) -> Any:
+        """Return the template with a path; an empty one if it does not exist."""
+        with suppress(NotFound):
+            return self._session.rest(doing, "GET", f"{self._url}/{path}") if path else {}
+        return {}
+
+    def _completed(self, doing: str, parts: SliceParts) -> str:
+        """Make the policy, if it does not exist, and the group; return the group's operation."""
+        self._make_policy(doing, parts)
+        body = group_json.group_fields(parts, self._project)
+        groups = f"zones/{parts.zone}/instanceGroupManagers"
+        try:
+            return self._write(doing, "POST", groups, body, creates=True)
+        except NameTaken:  # a call with a lost answer made it: the next read shows it
+            return ""
+
+    def _make_policy(self, doing: str, parts: SliceParts) -> None:
+        """Make the policy and wait for it, unless it exists; raise `NameTaken` if not as ours."""
+        path = f"regions/{region_of(parts.zone)}/resourcePolicies"
+        body = group_json.policy_fields(parts)
+        try:
+            has = self._session.rest(doing, "GET", f"{self._url}/{path}/{body['name']}")
+        except NotFound:
+            self._wait(doing, self._write(doing, "POST", path, body, creates=True))
+            return
+        if not group_json.is_same_policy(has, body):
+            raise NameTaken(
+                f"cannot {doing}: another resource policy {body['name']} exists",
+                fix=Fix(note="choose another name"),
+            )
+
+    def _undo(self, parts: SliceParts, error: TpukitError) -> None:
+        """Remove what a refused create has made; if that fails too, say it in the error."""
+        try:
+            self._remove_parts(f"delete slice {parts.name}", parts)
+        except TpukitError:
+            error.exists = (f"slice {parts.name} in {parts.zone}, STOPPED; it bills nothing",)
+            again = Fix.command("tpukit", "delete", parts.name, "--zone", parts.zone)
+            error.otherwise = again if error.fix else None
+            error.fix = error.fix or again
+
+    def _remove_parts(self, doing: str, parts: SliceParts) -> None:
+        """Delete the policy, and then the template without which nobody would find it."""
+        region = f"regions/{region_of(parts.zone)}"
+        own = group_json.part_name(parts.zone, parts.name)
+        policy = f"{region}/resourcePolicies/{own}"
+        with suppress(NotFound):
+            has = self._session.rest(doing, "GET", f"{self._url}/{policy}")
+            if group_json.is_of_same_slice(has, parts.template):
+                self._wait(doing, self._write(doing, "DELETE", policy))
+        with suppress(NotFound):
+            self._wait(doing, self._write(doing, "DELETE", f"{region}/instanceTemplates/{own}"))
+
+    def _wait(self, doing: str, operation: str) -> None:
+        """Return when an operation has succeeded; raise its error if it failed."""
+        if not operation:
+            return
+        for _ in polls(Deadline.after(self._session.clock, _PART_SECONDS), 0.2, 2.0):
+            answer = self._operation(operation)
+            if failure := super()._failure_of(answer, doing):
+                raise failure
+            if answer.get("status") == "DONE":
+                return
+        raise DeadlinePassed(f"cannot {doing}: a part of it was not made in {_PART_SECONDS:g} s")
+
+    def _refusal(self, group: str, doing: str) -> TpukitError | None:
+        """Return why a group cannot make its machines, or None.
+
+        Flex-start waits for capacity, so its lack is no refusal there.
+        """
+        answer = self._session.rest(doing, "GET", group)
+        with reading(doing):
+            status = field(answer, "status", dict, {})
+            bulk = field(status, "bulkInstanceOperation", dict, {})
+            check = field(bulk, "lastProgressCheck", dict, {})
+            error = field(check, "error", dict, {})
+            if error:
+                failure = errors_of(error, doing)
+                return None if isinstance(failure, NoCapacity) else failure
+        rows = self._session.rest(doing, "POST", f"{group}/listManagedInstances", body={})
+        with reading(doing):
+            for row in field(rows, "managedInstances", list, []):
+                attempt = field(field(row, "lastAttempt", dict, {}), "errors", dict, {})
+                if attempt and field(row, "currentAction", str, "") != "NONE":
+                    return errors_of(attempt, doing)
+        return None
+
+    def _is_machine(self, zone: str, name: str) -> bool:
+        try:
+            self._session.rest(f"read slice {name}", "GET", self._instance(zone, name))
+        except NotFound:
+            return False
+        return True
+
+
+def _belongs(instance: Any, joined: set[group_json.Place], silent: Sequence[str]) -> bool:
+    """Return True if an instance is a worker of a group, as far as the groups' zone answered."""
+    place = group_json.group_of(instance) if instance_json.is_slice(instance) else None
+    return place is not None and (place in joined or place[0] in silent)
+
+
+def _refuse(done: str, parts: SliceParts) -> NoReturn:
+    raise BadInput(
+        f"slice {parts.name} cannot be {done}",
+        why="on Compute Engine, a slice of several workers only runs until it is deleted",
+        fix=Fix.command("tpukit", "delete", parts.name, "--zone", parts.zone),
+    )
