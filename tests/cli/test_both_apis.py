@@ -61,6 +61,27 @@ def test_a_script_prints_the_same_on_both_apis(local: Local, kind: str, workers:
     assert compute_rows["api"] == "Compute Engine"
 
 
+def test_each_worker_of_a_group_learns_its_place_from_its_own_metadata_server(
+    local: Local,
+) -> None:
+    extra = {"TPUKIT_APIS": "tpu,compute"}
+    create = ("create", "v6e-16", "demo", "--zone", ZONE, "--api", "compute")
+    assert local.run(*create, extra=extra).status == 0
+    url = "http://$GCE_METADATA_HOST/computeMetadata/v1/instance/attributes"
+    ask = "curl -sf -H 'Metadata-Flavor: Google'"
+    names = ("agent-worker-number", "worker-network-endpoints", "accelerator-type")
+    script = "; echo; ".join(f"{ask} {url}/{name}" for name in names)
+    for number in range(4):
+        said = local.run("run", "demo", "--worker", str(number), "--", script, extra=extra)
+        assert said.out.split() == [
+            *(str(number), ",".join(f"demo-w-00{one}" for one in range(1, 5)), "v6e-16")
+        ], said.err
+    local.run("emulator", "preempt", "demo", extra=extra)
+    listed = local.run("list", "--columns", "name,state", extra=extra).out
+    assert listed in ("demo\tSTOPPING\n", "demo\tSTOPPED\n")
+    assert local.run("delete", "demo", "--yes", extra=extra).status == 0
+
+
 def test_compute_engine_makes_what_the_queue_would_and_refuses_the_rest(local: Local) -> None:
     extra = {"TPUKIT_APIS": "tpu,compute"}
     place = ("--zone", ZONE, "--api", "compute")

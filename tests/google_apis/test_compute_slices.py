@@ -23,6 +23,7 @@ from tpukit.errors import (
 )
 from tpukit.google import group_json
 from tpukit.google.compute_machines import SliceShape, machine_of, shape_of, type_of, types_on
+from tpukit.google.group_json import SliceParts
 from tpukit.google.node_json import MAX_RUN
 from tpukit.models import ApiCall, DataDisk, SliceChange, SliceRequest
 
@@ -321,6 +322,16 @@ def test_another_s_group_is_a_slice_and_only_the_group_is_deleted(cloud: Cloud) 
         assert (slice_.name, slice_.accelerator_type, slice_.state) == ("demo", "v6e-16", "READY")
     delete(cloud, slice_)
     assert parts(cloud) == ["demo-b", "theirs"]
+
+
+def test_an_unreadable_group_hides_no_slice_and_is_listed_itself(cloud: Cloud) -> None:
+    create(cloud, asked(cloud, "other"))
+    other = cloud.tpu.get(ZONE, "other")
+    group = {"name": "demo", "zone": f"zones/{ZONE}", "targetSize": "four", "status": 7}
+    template = {"properties": {"machineType": "ct6e-standard-4t", "labels": 7}}
+    listed = group_json.read_slice(SliceParts(ZONE, "demo", template, group), PROJECT)
+    assert (listed.name, listed.state, listed.unreadable) == ("demo", "", ("instanceGroupManager",))
+    assert other.topology == "4x4"
 
 
 def test_workers_have_the_order_of_their_numbers_or_of_their_names() -> None:

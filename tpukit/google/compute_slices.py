@@ -48,6 +48,7 @@ class ComputeSlices(ComputeInstances):
             return self._whole(self._several(zone, name))
 
     def list(self, zone: str) -> SliceList:
+        """List the slices of a zone or of all; a group is one slice, and so is a part of one."""
         doing = "list slices"
         instances, silent = self._items(doing, "instances", zone)
         groups, mute = self._parts(doing, zone, instances)
@@ -63,6 +64,10 @@ class ComputeSlices(ComputeInstances):
         return SliceList((*self._singles(singles), *several), silent)
 
     def create(self, request: SliceRequest) -> str:
+        """Request a slice once; of several workers, remove what a refused request has made.
+
+        Raises `Doubtful` if the answer to a call was lost; `start` completes what exists.
+        """
         if shape_of(request.accelerator_type).hosts == 1:
             return super().create(request)
         instance_json.check_capacity(request.provisioning)
@@ -106,12 +111,16 @@ class ComputeSlices(ComputeInstances):
         return self._completed(f"start slice {name}", parts)
 
     def stop(self, zone: str, name: str) -> str:
+        """Request that a machine stops; raise `BadInput` for a slice of several."""
         if not self._is_machine(zone, name):
             _refuse("stopped", self._several(zone, name))
         return super().stop(zone, name)
 
     def update(self, zone: str, name: str, change: SliceChange) -> str:
-        """Change a machine, or each machine of a slice: worker 0 last, which `get` shows."""
+        """Change a machine, or each machine of a slice: worker 0 last, which `get` shows.
+
+        Raises `BadInput` if not all of them exist.
+        """
         if self._is_machine(zone, name):
             return super().update(zone, name, change)
         parts, operation = self._several(zone, name), ""
@@ -125,6 +134,7 @@ class ComputeSlices(ComputeInstances):
         return operation
 
     def operations(self, zone: str, name: str, verb: str, since: str = "") -> frozenset[str]:
+        """Return the names of operations, which for an update are those of all machines."""
         own = super().operations(zone, name, verb, since)
         if verb != "update" or self._is_machine(zone, name):
             return own
@@ -146,6 +156,7 @@ class ComputeSlices(ComputeInstances):
         return self._refusal(f"{self._url}/zones/{target.partition('/zones/')[2]}", doing)
 
     def identities(self, zone: str, name: str) -> tuple[WorkerIdentity, ...]:
+        """Return the identities that the machines of a slice have published so far."""
         if self._is_machine(zone, name):
             return super().identities(zone, name)
         found = builtins.list[WorkerIdentity]()

@@ -16,6 +16,7 @@ from tpukit.accelerators import region_of
 from tpukit.errors import BadInput, Fix
 from tpukit.google import instance_json
 from tpukit.google.compute_machines import shape_of, type_of
+from tpukit.google.instance_json import API
 from tpukit.google.node_json import field, last_part
 from tpukit.models import Slice, SliceRequest, Worker
 from tpukit.text import one_line
@@ -47,17 +48,16 @@ class SliceParts:
     @property
     def ours(self) -> bool:
         """Whether tpukit made it, so that its template and its policy belong to it alone."""
-        labels = field(_properties(self.template), "labels", dict, {})
         own = part_name(self.zone, self.name)
-        return labels.get(MANAGED) == "1" and self.template.get("name") == own
+        return _labels(self.template).get(MANAGED) == "1" and self.template.get("name") == own
 
     @property
     def hosts(self) -> int:
         """The number of workers that were asked for."""
         if self.group:
             return field(self.group, "targetSize", int, 0)
-        text = field(_properties(self.template), "labels", dict, {}).get(HOSTS, "")
-        return int(text) if str(text).isdecimal() else 0
+        text = str(_labels(self.template).get(HOSTS, ""))
+        return int(text) if text.isdecimal() else 0
 
     @property
     def accelerator_type(self) -> str:
@@ -77,6 +77,7 @@ def place_of_template(template: Any) -> Place:
 
 
 def place_of_group(group: Any) -> Place:
+    """Return the zone and the name of a group."""
     return last_part(field(group, "zone", str, "")), last_part(field(group, "name", str, ""))
 
 
@@ -170,7 +171,16 @@ def group_fields(parts: SliceParts, project: str) -> Json:
 
 
 def read_slice(parts: SliceParts, project: str) -> Slice:
-    """Return the slice of some parts.
+    """Return the slice of some parts, or of unreadable ones a slice without state."""
+    try:
+        return _slice(parts, project)
+    except ValueError:
+        unreadable = ("instanceGroupManager",)
+        return Slice(parts.name, project, parts.zone, "", "", "", api=API, unreadable=unreadable)
+
+
+def _slice(parts: SliceParts, project: str) -> Slice:
+    """Return the slice of some parts; raise ValueError if one is unreadable.
 
     An update changes worker 0 last, so its labels, tags and metadata are the slice's.
     """
@@ -195,6 +205,7 @@ def read_slice(parts: SliceParts, project: str) -> Slice:
         slice_,
         accelerator_type=parts.accelerator_type,
         state=_state(parts),
+        topology=_topology(parts),
         id=one_line(field(source, "id", str, "")),
         created=instance_json.utc(field(source, "creationTimestamp", str, "")),
         workers=tuple(workers),
@@ -221,8 +232,7 @@ def _state(parts: SliceParts) -> str:
     if field(field(parts.group, "currentActions", dict, {}), "deleting", int, 0):
         return "DELETING"
     status = field(parts.group, "status", dict, {})
-    applied = field(status, "appliedAcceleratorTopologies", list, [])
-    topologies = {field(one, "state", str, "") for one in applied}
+    topologies = {field(one, "state", str, "") for one in _applied(parts)}
     states = [field(one, "status", str, "") for one in parts.members]
     ended = [state for state in states if state in ("STOPPING", "TERMINATED", "SUSPENDED")]
     if ended and len(ended) == len(states):
@@ -237,6 +247,16 @@ def _state(parts: SliceParts) -> str:
     return "READY" if settled and whole and parts.hosts else "CREATING"
 
 
+def _applied(parts: SliceParts) -> Sequence[Any]:
+    status = field(parts.group or {}, "status", dict, {})
+    return field(status, "appliedAcceleratorTopologies", list, [])
+
+
+def _topology(parts: SliceParts) -> str:
+    names = [one_line(field(one, "acceleratorTopology", str, "")) for one in _applied(parts)]
+    return next(iter(names), "")
+
+
 def _description(name: str, labels: Mapping[str, str]) -> str:
     """Return the text that marks each part as tpukit's, because a group has no labels."""
     known = [f"{key}={labels[key]}" for key in (OWNER, NONCE) if key in labels]
@@ -245,3 +265,9 @@ def _description(name: str, labels: Mapping[str, str]) -> str:
 
 def _properties(template: Any) -> Json:
     return field(template, "properties", dict, {})
+
+
+def _labels(template: Any) -> Json:
+    """Return a template's labels, or none if they are unreadable."""
+    labels = _properties(template).get("labels")
+    return labels if isinstance(labels, dict) else {}
