@@ -179,13 +179,34 @@ class InstanceTemplates(GroupParts):
         check_tags((given.get("tags") or {}).get("items") or [])
         items = checked_items(given.get("metadata") or {})
         metadata = {"kind": "compute#metadata", "fingerprint": fingerprint(items)}
-        scheduling = given.get("scheduling") or {}
-        model = scheduling.get("provisioningModel", "STANDARD")
-        default = {"automaticRestart": model == "STANDARD", "preemptible": model == "SPOT"}
+        interfaces = given.get("networkInterfaces") or []
         return {
             "properties": {
                 **given,
                 "metadata": {**metadata, **({"items": items} if items else {})},
-                "scheduling": {**default, **scheduling},
+                "scheduling": _scheduling(given.get("scheduling") or {}),
+                "disks": [_disk(number, disk) for number, disk in enumerate(given["disks"])],
+                "networkInterfaces": [_interface(*pair) for pair in enumerate(interfaces)],
             }
         }
+
+
+def _scheduling(given: Json) -> Json:
+    """Return a Scheduling with the defaults of its model."""
+    model = given.get("provisioningModel", "STANDARD")
+    default: Json = {"automaticRestart": model == "STANDARD", "preemptible": model == "SPOT"}
+    if model == "STANDARD":
+        default["onHostMaintenance"] = "MIGRATE"
+    return {**default, **given}
+
+
+def _disk(number: int, disk: Json) -> Json:
+    name = {"deviceName": "boot"} if disk.get("boot") else {}
+    return {"kind": "compute#attachedDisk", "index": number, **name, **disk}
+
+
+def _interface(number: int, interface: Json) -> Json:
+    shown = {"kind": "compute#networkInterface", "name": f"nic{number}", **interface}
+    if configs := interface.get("accessConfigs"):
+        shown["accessConfigs"] = [{"kind": "compute#accessConfig", **one} for one in configs]
+    return shown
