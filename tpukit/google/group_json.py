@@ -78,7 +78,6 @@ def place_of_template(template: Any) -> Place:
 
 def place_of_group(group: Any) -> Place:
     """Return the zone and the name of a group, which are those of its slice."""
-    """Return the zone and the name of a group."""
     return last_part(field(group, "zone", str, "")), last_part(field(group, "name", str, ""))
 
 
