@@ -264,6 +264,23 @@ def test_an_update_changes_all_workers_and_keeps_the_items_of_each(cloud: Cloud)
     assert len(cloud.tpu.operations(ZONE, "demo", "update")) == 12
 
 
+def test_an_update_gives_no_worker_the_number_of_another(cloud: Cloud) -> None:
+    create(cloud, asked(cloud))
+    instances = cloud.server.service.context.state.instances
+    last = max(instances)
+    record = instances[last]
+    items = [
+        item
+        for item in record["instance"]["metadata"]
+        if item["key"] not in ("agent-worker-number", "tpu-env")
+    ]
+    instances[last] = {**record, "instance": {**record["instance"], "metadata": items}}
+    new = {**cloud.tpu.get(ZONE, "demo").metadata, "new": "item"}
+    cloud.tpu.update(ZONE, "demo", SliceChange(metadata=new))
+    keys = {item["key"] for item in instances[last]["instance"]["metadata"]}
+    assert ("new" in keys, "agent-worker-number" in keys) == (True, False)
+
+
 def test_a_half_written_update_is_not_shown_as_done(cloud: Cloud) -> None:
     create(cloud, asked(cloud))
     cloud.fault(method="instances.setLabels", name="demo-w-002", kind="status")
