@@ -43,13 +43,16 @@ def protocols() -> dict[str, set[str]]:
         for node in classes
         if any(map(is_protocol, node.bases))
     }
-    parts = {
-        node.name: known[name]
-        for node in classes
-        for name in map(ast.unparse, node.bases)
-        if name in known
-    }
-    return {**parts, **known}
+    while True:
+        parts = {
+            node.name: known[name]
+            for node in classes
+            for name in map(ast.unparse, node.bases)
+            if name in known and node.name not in known
+        }
+        if not parts:
+            return known
+        known |= parts
 
 
 def is_protocol(base: ast.expr) -> bool:

@@ -23,7 +23,7 @@ TOP = ("errors", "text", "clock", "models", "paths", "accelerators", "console", 
 #: From the ground up: each may import itself and those before it.
 LAYERS = (
     ("errors", "text", "clock", "models", "paths", "accelerators", "console"),
-    ("report", "settings"),
+    ("fit", "report", "settings"),
     ("google",),
     ("slices",),
     ("explain", "ssh"),

@@ -90,6 +90,11 @@ class Paths:
         return self.state / "stage_times.json"
 
     @property
+    def capacity(self) -> Path:
+        """What earlier requests for capacity came to."""
+        return self.state / "capacity.jsonl"
+
+    @property
     def pinned_keys(self) -> Path:
         """Host keys that were trusted on first use."""
         return self.state / "pinned_keys"

@@ -31,7 +31,7 @@ from support.openssh_server import eventually
 from support.slices import labelled
 
 from tpukit.emulator.core.emulator_clock import parse_timestamp
-from tpukit.slices.lifetime import EXPIRES, IDLE, moment, seconds_of
+from tpukit.slices.lifetime import CLAIM, EXPIRES, IDLE, moment, seconds_of
 from tpukit.ssh.agent_client import AgentAnswer, answers_in
 
 pytestmark = pytest.mark.process
@@ -102,6 +102,14 @@ def test_it_deletes_the_slice_when_its_time_is_up_and_then_ends(
     assert prompt_cloud.nodes() == []
 
 
+def test_it_deletes_a_slice_that_nobody_has_claimed(prompt_cloud: Cloud, tmp_path: Path) -> None:
+    """The earlier of two ends counts."""
+    labels = {CLAIM: moment(prompt_cloud.clock.time() + 2), EXPIRES: FAR}
+    prompt_cloud.tpu.create(labelled(prompt_cloud, labels=labels))
+    assert "nobody claimed it: deleting 200" in ended(prompt_cloud, tmp_path)
+    assert prompt_cloud.nodes() == []
+
+
 @pytest.mark.parametrize("days", [2, -2])
 def test_the_time_is_up_by_the_api_s_clock_where_the_worker_s_is_wrong(
     tmp_path: Path, days: int
@@ -125,6 +133,22 @@ def test_an_end_that_was_put_off_meanwhile_counts(
         eventually(lambda: cloud.calls("nodes.get"))
         looks = len(cloud.calls("nodes.get"))
         cloud.change("demo", labels={EXPIRES: FAR})
+        clock.now = end + 1
+        eventually(lambda: len(cloud.calls("nodes.get")) > looks)
+        assert process.poll() is None
+    assert cloud.nodes()
+    assert not cloud.calls("nodes.delete")
+
+
+def test_a_slice_that_was_claimed_in_the_last_second_stays(
+    cloud: Cloud, clock: FakeClock, tmp_path: Path
+) -> None:
+    end = clock.now + 2
+    cloud.tpu.create(labelled(cloud, labels={CLAIM: moment(end)}))
+    with guarding(tmp_path, "guard", watched(cloud)) as process:
+        eventually(lambda: cloud.calls("nodes.get"))
+        cloud.change("demo", labels={})
+        looks = len(cloud.calls("nodes.get"))
         clock.now = end + 1
         eventually(lambda: len(cloud.calls("nodes.get")) > looks)
         assert process.poll() is None

@@ -509,7 +509,8 @@ def test_what_was_changed_there_since_the_look_is_not_taken_for_what_was_pushed(
     answer = worker.apply(NEW, meanwhile=lambda: kept.write_text("changed there"))
     assert answer["state"] == "differs"
     assert read(worker.tree) == {**OLD, "kept": "changed there"}
-    assert worker.push(NEW) == "sent"
+    assert worker.push(NEW) == "conflict"
+    assert worker.push(NEW, overwrite=True) == "sent"
     assert read(worker.tree) == NEW
 
 

@@ -55,6 +55,26 @@ def test_a_remote_command_never_becomes_the_name(
     assert "your only one" not in told
 
 
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("run mine", "run mine -- hostname"),
+        ("run hostname", "run -- hostname"),
+        ("train train.py", "train -- python train.py"),
+        ("run python train.py", "run -- python train.py"),
+        ("train ls train.py", "train -- ls train.py"),
+        ("kill 20261121-143355-3f2a", "jobs"),
+    ],
+)
+def test_a_command_in_the_place_of_the_name_is_suggested_after_two_hyphens(
+    run: Run, prompt_cloud: Cloud, environment: dict[str, str], words: str, meant: str
+) -> None:
+    make(prompt_cloud, "mine")
+    done = run(*words.split(), environment=environment)
+    assert done.status in (2, 3)
+    assert f"fix: tpukit {meant}\n" in done.err
+
+
 VERBS = [
     *("ssh", "logs", "attach", "smoke", "top", "notebook", "report", "push", "forward 80"),
     *("provision plan", "provision apply", "provision status"),

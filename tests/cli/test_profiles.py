@@ -69,3 +69,16 @@ def test_a_suggested_command_repeats_the_profile(run: Run, environment: dict[str
     for given, words in ((environment, ("--profile", "work")), (by_variable, ())):
         told = run("describe", "nobody", *words, environment=given).says(3).err
         assert "fix: tpukit --profile work list\n" in told
+
+
+def test_init_that_ends_early_leaves_no_profile(run: Run, environment: dict[str, str]) -> None:
+    said = run("init", "--profile", "new", environment=environment).says(2)
+    assert "or it in profile new" in said.err
+    assert "gcloud" not in said.err.replace("gcloud auth", "")
+    assert run("config", "list", environment=environment).out == ""
+
+
+def test_a_new_file_of_settings_is_named_as_such(run: Run, environment: dict[str, str]) -> None:
+    words = ("config", "set", "zone", ZONE, "--profile", "typo")
+    assert "a new file" in run(*words, environment=environment).err
+    assert "a new file" not in run(*words, environment=environment).err

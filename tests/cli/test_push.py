@@ -146,7 +146,10 @@ def test_a_job_that_writes_in_the_tree_loses_no_line_to_a_copy_that_was_brought_
     eventually(lambda: lines() == 150)
     (tree / "train.py").write_text("print(2)\n")
     refused = push().says(1)
-    assert "the push would replace 1 file that no push has brought: metrics.csv" in refused.err
+    assert (
+        "the push would replace 1 file whose content no push has brought: metrics.csv"
+        in refused.err
+    )
     assert "--overwrite" in refused.err
     local.run("run", demo, "--", "echo >pp/second")
     assert local.run("attach", demo, "lines").status == 0

@@ -398,6 +398,7 @@ def test_another_folder_s_push_is_replaced_only_if_that_is_said(
         (("train", "demo", "--fetch", ".", "--", "x"), "--fetch cannot copy ."),
         (("train", "demo", "--fetch", "*.txt", "--", "x"), "--fetch cannot copy *.txt"),
         (("train", "a-*", "--fetch", "out", "--", "x"), "--fetch needs one slice"),
+        (("train", "demo", "--fetch", "a", "--fetch", "b", "--", "x"), "--fetch takes one file"),
         (("train", "demo", "--run-id", "Bad Id", "--", "x"), "'Bad Id' cannot be a run id"),
         (("run", "demo", "-d", "--run-id", "Bad Id", "--", "x"), "'Bad Id' cannot be a run id"),
         (("train", "demo", "--push", "nowhere", "--", "x"), "nowhere is not a folder"),

@@ -46,6 +46,22 @@ def test_up_says_what_comes_next_and_whether_it_bills(bills: bool, word: str) ->
     assert delete.note == f"until then it {word}"
 
 
+def test_up_says_which_command_claims_a_slice_that_waits_for_it() -> None:
+    report = up_report()
+    labels = {lifetime.CLAIM: "2026-11-22t19-35-00z"}
+    claim, *_ = up_views.up(replace(report, slice=replace(report.slice, labels=labels)), True).next
+    assert str(claim) == "tpukit extend demo --zone zone"
+    assert claim.note.endswith("else it is deleted at 19:35:00 UTC")
+
+
+def test_a_list_shows_on_a_terminal_that_a_slice_waits_for_its_claim() -> None:
+    labels = {lifetime.CLAIM: "2026-11-22t19-35-00z", lifetime.EXPIRES: "2026-11-22t19-40-00z"}
+    found = replace(up_report().slice, labels=labels)
+    now = lifetime.utc_seconds("2026-11-22T19:05:00")
+    (row,) = slice_views.slices(SliceList((found,)), now, {}).rows
+    assert "30 min to claim" in [getattr(cell, "shown", cell) for cell in row]
+
+
 def test_up_says_aloud_who_else_can_come_in_and_what_closes_that() -> None:
     everybody = FirewallRule("default-allow-ssh", "default", ("0.0.0.0/0",), ())
     elsewhere = FirewallRule("web", "default", ("0.0.0.0/0",), ("web",))

@@ -91,6 +91,23 @@ def test_a_bundle_has_the_report_the_versions_the_settings_and_the_last_logs(
     assert "exists" in again.stderr
 
 
+def test_settings_that_cannot_be_read_are_in_a_bundle_of_their_own(
+    cloud: Cloud, tmp_path: Path
+) -> None:
+    environment = cloud.environment()
+    config = Paths.from_environment(environment).config_file
+    config.parent.mkdir(parents=True, exist_ok=True)
+    config.write_text("zone = us-central1-a\n")
+    bundle = tmp_path / "bundle.tar.gz"
+    done = warm_tpukit.run(["doctor", "--bundle", str(bundle)], env=environment)
+    assert done.returncode == 2, done.stderr
+    written = files(bundle)
+    assert config.name in written["report.json"]
+    assert "Traceback" not in done.stderr
+    assert set(written) == {"report.json", "versions.json", "settings.json"}
+    assert str(tmp_path) not in "".join(written.values())
+
+
 def test_each_kind_of_secret_is_replaced_and_the_rest_stays() -> None:
     redaction = Redaction(names_of(["ada@example.com", ""], ["my-project"], "ada"), "/home/ada")
     for text, left in (

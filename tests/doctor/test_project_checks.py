@@ -396,6 +396,17 @@ def test_a_missing_role_is_named_with_the_command_that_grants_it(world: World) -
     assert f"--member serviceAccount:{robot}" in fixes[0]
 
 
+def test_slices_on_compute_engine_need_permissions_of_their_own(world: World) -> None:
+    world.cloud.fault(kind="roles", permissions="compute.instances.*")
+    assert bad(world.doctor()[1]) == []
+    world.environment["TPUKIT_APIS"] = "tpu,compute"
+    status, findings = world.doctor()
+    (said,) = [row["said"] for row in findings if row["check"] == "roles"]
+    assert status == 1
+    assert "create, read and delete slices on Compute Engine" in said
+    assert "compute.instances.create" in said
+
+
 def test_the_rules_of_a_shared_network_need_permissions_in_its_host_project(world: World) -> None:
     world.environment["TPUKIT_NETWORK"] = "projects/host-project/global/networks/shared"
     assert [row.outcome for row in _checks(world) if row.check == "roles"] == ["ok"]

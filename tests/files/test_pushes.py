@@ -21,7 +21,7 @@ from tpukit.ssh.worker import RemoteWorker
 
 pytestmark = pytest.mark.process
 
-Again = Callable[[], list[str | TpukitError]]
+Again = Callable[..., list[str | TpukitError]]
 TARGET = "./project"
 
 
@@ -63,9 +63,10 @@ def context(counter: ByteCounter) -> TransferContext:
 def again(three: Fleet, root: Path, counter: ByteCounter, context: TransferContext) -> Again:
     """Push the tree to every worker and return what came of it on each."""
 
-    def again() -> list[str | TpukitError]:
+    def again(overwrite: bool = False) -> list[str | TpukitError]:
         counter.moved = 0
-        done = push(read_tree(root), TARGET, three.workers, context)
+        look = prepare(read_tree(root), TARGET, three.workers, context, overwrite=overwrite)
+        done = look.send(context)
         return [outcome.error or outcome.value or "" for outcome in done]
 
     return again
@@ -165,11 +166,27 @@ def test_a_file_becomes_a_folder_and_a_folder_a_file(
     assert found["run/inner"] == "now a folder"
 
 
-def test_a_file_that_was_changed_on_a_worker_is_put_right(three: Fleet, again: Again) -> None:
+def test_a_file_that_was_changed_on_a_worker_is_replaced_only_if_that_is_asked_for(
+    three: Fleet, again: Again
+) -> None:
     again()
-    (three.home(1) / "project" / "a.py").write_text("tampered")
-    assert again() == ["unchanged", "sent", "unchanged"]
+    (three.home(1) / "project" / "a.py").write_text("edited there")
+    first, refused, last = again()
+    assert (first, last) == ("unchanged", "unchanged")
+    assert "replace 1 file whose content no push has brought: a.py" in str(refused)
+    assert files(three.home(1))["a.py"] == "edited there"
+    assert again(overwrite=True) == ["unchanged", "sent", "unchanged"]
     assert files(three.home(1))["a.py"] == "print(1)\n"
+
+
+def test_what_was_brought_here_by_hand_as_well_is_no_conflict(
+    three: Fleet, root: Path, again: Again
+) -> None:
+    again()
+    for place in (root, three.home(1) / "project"):
+        (place / "a.py").write_text("print(7)\n")
+    assert again() == ["sent"] * 3
+    assert files(three.home(1))["a.py"] == "print(7)\n"
 
 
 @pytest.mark.parametrize("text", ["", "elsewhere"], ids=["removed", "changed"])
@@ -180,7 +197,7 @@ def test_a_link_that_was_changed_on_a_worker_is_put_right(
     link = three.home(1) / "project" / "link"
     link.unlink()
     link.symlink_to(text) if text else None
-    assert again() == ["unchanged", "sent", "unchanged"]
+    assert again(overwrite=bool(text)) == ["unchanged", "sent", "unchanged"]
     assert link.readlink() == Path("a.py")
 
 
@@ -216,7 +233,7 @@ def test_a_file_that_no_push_has_brought_is_named_before_anything_is_changed_on_
     assert (first, third) == ("sent", "sent")
     assert isinstance(refused, TpukitError)
     assert refused.what == (
-        "the push would replace 7 files that no push has brought: "
+        "the push would replace 7 files whose content no push has brought: "
         "0.csv, 1.csv, 2.csv, 3.csv, 4.csv and 2 more"
     )
     assert files(three.home(1)) == before

@@ -8,7 +8,6 @@ prints the table.
 from __future__ import annotations
 
 import json
-import platform
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import libtpu
 
 from tpukit.accelerators import GENERATIONS
 from tpukit.provision.recipes import Recipe
@@ -65,17 +65,7 @@ MUTANTS = [
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An interpreter with the JAX and the libtpu of the recipe for this version of Python."""
-    if (sys.platform, platform.machine()) != ("linux", "x86_64"):
-        pytest.skip("no Linux on x86_64: libtpu has no wheel, the programs are NOT compiled")
-    venv = tmp_path_factory.mktemp("libtpu") / "venv"
-    subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
-    release = JAX.release_for("{}.{}".format(*sys.version_info))
-    assert release, "the recipe has no JAX for this Python"
-    packages = [package.requirement for package in release.packages_for(emulated=False)]
-    pip = [str(venv / "bin/python"), "-m", "pip", "--disable-pip-version-check", "install", "-q"]
-    # Of a thousand modules, a few are imported: those are compiled then.
-    subprocess.run([*pip, "--no-compile", *packages], check=True)
-    return venv / "bin/python"
+    return libtpu.install(tmp_path_factory.mktemp("libtpu"))
 
 
 def compiled(python: Path, requests: Iterable[Sequence[str]]) -> list[dict[str, Any]]:

@@ -55,7 +55,8 @@ def _fault(words: Words) -> str:
         return f"{blank} is left to the reader"
     if program == "tpukit":
         return _fault_of_ours(rest)
-    return "" if program in (*_SYSTEM, "gcloud") else f"nobody here knows {program}"
+    known = program in (*_SYSTEM, "gcloud") or Path(program).name.startswith("python")
+    return "" if known else f"nobody here knows {program}"
 
 
 def _fault_of_ours(words: list[str]) -> str:

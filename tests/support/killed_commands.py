@@ -57,6 +57,11 @@ def _create_instance(name: str) -> list[str]:
     return ["create", "v6e-1", name, "--api", "compute", "--zone", COMPUTE_ZONE, *_MADE]
 
 
+def _search_both(name: str) -> list[str]:
+    zones = ("--zones", f"{COMPUTE_ZONE},us-east5-a", "--purchase", "spot,on-demand")
+    return ["create", "v6e-1", name, *zones, *_MADE]
+
+
 def _create_group(name: str) -> list[str]:
     return ["create", "v6e-16", name, "--api", "compute", "--zone", COMPUTE_ZONE, *_MADE]
 
@@ -75,6 +80,7 @@ SCENARIOS = (
     Scenario("create", _create, _create, 1),
     Scenario("create --keep-trying", _keep_trying, _keep_trying, 1),
     Scenario("delete", _delete, _delete_again, 0, _create),
+    Scenario("a search over both APIs", _search_both, _search_both, 1, **_COMPUTE),
     Scenario("create --api compute", _create_instance, _create_instance, 1, **_COMPUTE),
     Scenario("delete on Compute Engine", _delete, _delete_again, 0, _create_instance, **_COMPUTE),
     Scenario("create of several workers", _create_group, _create_group, 1, **_COMPUTE),
@@ -104,6 +110,8 @@ class KilledCommands:
     def prepare(self) -> None:
         """Let the first zone of `create --keep-trying` have no room, ever."""
         self.cloud.fault(preset="stockout", zone=OTHER_ZONE, probability=1.0)
+        full = {"preset": "stockout", "method": "nodes.create", "probability": 1.0}
+        self.cloud.fault(**full, zone=COMPUTE_ZONE)
 
     def points(self, scenario: Scenario) -> list[str]:
         """Return the moments of an undisturbed run, in their order."""

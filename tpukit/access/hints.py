@@ -17,6 +17,7 @@ from tpukit.access.os_login import WorkerLogin
 from tpukit.clock import Clock
 from tpukit.models import Slice, Worker, WorkerIdentity
 from tpukit.paths import keep_json, recall_json
+from tpukit.slices.lifetime import CLAIM
 
 #: Seconds for which a hint is used.
 _SECONDS = 600.0
@@ -70,8 +71,8 @@ class Hints:
         return hint if hint and hint.zone == zone else None
 
     def keep(self, hint: Hint) -> None:
-        """Store a hint for the next command."""
-        if not self.enabled:
+        """Store a hint for the next command, unless that must read the slice to claim it."""
+        if not self.enabled or CLAIM in hint.slice.labels:
             return
         document = {
             "version": __version__,

@@ -33,6 +33,7 @@ from tpukit.errors import (
     decisive,
 )
 from tpukit.models import Slice
+from tpukit.slices.claim import claim
 from tpukit.slices.find import check_still_there, find, gone, look
 from tpukit.ssh.client import Connection
 from tpukit.ssh.fan_out import fan_out
@@ -63,6 +64,7 @@ def workers(
     *,
     everywhere: bool = False,
     for_others: bool = False,
+    claims: bool = False,
     on_failure: OnFailure | None = None,
 ) -> list[RemoteWorker]:
     """Return the selected workers of each slice, with their pinned host keys.
@@ -71,7 +73,8 @@ def workers(
     as the hint says. `deadline` limits the API calls and each worker's first connection, which has
     at most `patience` seconds; each later connection has `patience` seconds. `on_wait` gets a line
     for each worker that does not answer. `everywhere` is True if the slices were searched in every
-    zone, `for_others` if the targets are for another program, which cannot find out more later.
+    zone, `for_others` if the targets are for another program, which cannot find out more later,
+    `claims` if somebody uses the slices now, which claims those that wait for it.
     With `on_failure`, slices that fail are left out; it gets their names and errors. If all fail,
     their error is raised.
 
@@ -87,7 +90,7 @@ def workers(
     for slice_ in slices:
         known = slice_ if isinstance(slice_, Hint) else Hint(slice_, {}, everywhere)
         unproved = {worker.index for worker in known.slice.workers if known is slice_}
-        access = _SliceAccess(context, known, unproved, selection, on_wait, for_others)
+        access = _SliceAccess(context, known, unproved, selection, on_wait, for_others, claims)
         chosen.append(access)
     outcomes = fan_out(chosen, lambda access: access.open(deadline, patience))
     failed = {outcome.item.slice.name: outcome.error for outcome in outcomes if outcome.error}
@@ -134,6 +137,7 @@ class _SliceAccess:
     selection: str
     on_wait: OnWait
     for_others: bool
+    claims: bool
     failure: TpukitError | None = field(default=None, init=False)  #: of the last read
 
     def __post_init__(self) -> None:
@@ -206,12 +210,15 @@ class _SliceAccess:
         return False
 
     def _find_out(self, deadline: Deadline) -> None:
-        """Read the slice, unless it was just read, install our key, and read the host keys."""
+        """Read the slice, unless it was just read; claim it, install our key, read host keys."""
         context, provider = self.context, self.context.provider.within(deadline)
         if self.unproved:
             slice_ = find(provider, self.slice.name, self.known.zone)
             self.known = replace(self.known, slice=slice_)
         self._choose()
+        if self.claims:
+            slice_ = claim(provider, self.slice, deadline=deadline, on_state=self.on_wait)
+            self.known = replace(self.known, slice=slice_)
         login = self._os_login(project=self.for_others)
         self.known = replace(self.known, login=login)
         if not login:

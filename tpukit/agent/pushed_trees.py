@@ -39,9 +39,9 @@ def compare_push(home: Home, request: Request) -> None:
 
     If it is not, and the request has the manifest as `files` (JSON, compressed, in base64), the
     answer has the names that the tree `lacks`, and the names `gone` since the last push.
-    `conflicts` is the number of files with other content that no push has brought, and `names` has
-    the first of them. Exits with a message if no push may touch the target, or if files of the user
-    are in the way of a folder, or of a file that replaces their folder.
+    `conflicts` is the number of files with other content that no push has brought there, and
+    `names` has the first of them. Exits with a message if no push may touch the target, or if files
+    of the user are in the way of a folder, or of a file that replaces their folder.
 
     `other` is the folder whose push is in the target, if the request's `origin` is another one and
     the tree is not intact. Of the names `results`, `sources` has those that are as a push has
@@ -107,7 +107,7 @@ def _apply(tree: _Tree, arrived: str, request: Request) -> str:
     if not intact or manifest_digest(change.wanted) != request["manifest"]:
         return "differs"
     if change.conflicts and not request["overwrite"]:
-        sys.exit(change.conflicts[0] + " would be replaced, and no push has brought it")
+        sys.exit(change.conflicts[0] + " would be replaced, and no push has brought its content")
     change.check_way()
     tree.origin = request["origin"]
     change.make(files)
@@ -235,10 +235,10 @@ class _Change:
 
     It adds or replaces the files `sent`, and removes the files `removed` if they exist. Those of
     the `gone` that are `spared`, or that a program has changed since the last push, stay there and
-    no longer belong to the pushed tree. A file in
-    `own` stays, because the user has the same one. `conflicts` has the names under which the user
-    has another file. `in_the_way` has the names of files in the place of a new folder, or in a
-    folder that becomes a file.
+    no longer belong to the pushed tree. A file in `own` stays, because the user has the same one.
+    `conflicts` has the names under which the user or a program has written another file.
+    `in_the_way` has the names of files in the place of a new folder, or in a folder that becomes a
+    file.
     """
 
     def __init__(
@@ -251,7 +251,10 @@ class _Change:
         brought = tree.brought
         standing = {name for name in sent.keys() - brought if _is_file(tree.path(name))}
         same = {name for name in standing if tree.holds({name: sent[name]})}
-        self.conflicts = sorted(standing - same)
+        written = {name for name in sent.keys() & brought if self._was_changed(name)}
+        self.conflicts = sorted(
+            (standing - same) | {name for name in written if not tree.holds({name: sent[name]})}
+        )
         self.own = (tree.own & set(self.kept)) | same
         gone = brought - set(self.wanted) - set(spared)
         self.removed = {name for name in gone if not self._was_changed(name)}

@@ -77,13 +77,14 @@ def guard(home: Home, request: Request) -> None:
             if not node or node["id"] != request["id"]:
                 return
             labels, now = node.get("labels", {}), node["date"]
-            end, idle = _end_of(labels), _idle_of(labels)
+            idle, ends = _idle_of(labels), _ends_of(labels)
+            end = min(ends, default=None)
             used = now if used is None else min(used, now)
             used = now if not idle or device_files(home) & open_files() else used
             until = [] if end is None else [end]
             until += [used + idle] if idle else []
             if until and now >= min(until):
-                why = "its time is up" if end is not None and now >= end else f"idle for {idle} s"
+                why = ends[end] if end is not None and now >= end else f"idle for {idle} s"
                 pause = _AGAIN_SECONDS
                 if node.get("state") != "DELETING":
                     print(f"{why}: deleting", *_delete(location, node), flush=True)
@@ -153,12 +154,14 @@ def _rights(location: str, name: str) -> tuple[bool | None, str]:
     return (False if status in (401, 403) else None), f"{status}: {answer.get('message', '')}"
 
 
-def _end_of(labels: dict[str, str]) -> float | None:
-    try:
-        text = labels.get("tpukit-expires", "")
-        return calendar.timegm(time.strptime(text, "%Y-%m-%dt%H-%M-%Sz"))
-    except ValueError:
-        return None
+def _ends_of(labels: dict[str, str]) -> dict[float, str]:
+    """Return the times at which the labels end the slice, each with the reason."""
+    ends = {}
+    for key, why in (("tpukit-claim", "nobody claimed it"), ("tpukit-expires", "its time is up")):
+        with contextlib.suppress(ValueError):
+            moment = time.strptime(labels.get(key, ""), "%Y-%m-%dt%H-%M-%Sz")
+            ends[float(calendar.timegm(moment))] = why
+    return ends
 
 
 def _idle_of(labels: dict[str, str]) -> int:

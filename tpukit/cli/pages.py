@@ -45,6 +45,7 @@ SECTIONS = {
         "cp": "Copy files and folders to workers or from them.",
         "push": "Copy a working tree to every worker.",
         "top": "Show the load of every worker and its chips.",
+        "fit": "Find out whether a training step fits into the memory of a type, without a TPU.",
         "diagnose": "Find out why the steps of a training program are slow.",
     },
     "Jobs": {

@@ -1,13 +1,17 @@
-"""Commands that need a provisioned environment: its Python, or a program that is only there."""
+"""Commands on workers that lack something: the words `--`, an environment, or a program."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from contextlib import suppress
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tpukit.errors import Fix, TpukitError
+from tpukit.cli.parameters import remote_command
+from tpukit.errors import BadInput, Fix, NotFound, TpukitError
 
 if TYPE_CHECKING:
     from tpukit.cli.toolkit import Toolkit
@@ -22,6 +26,35 @@ _PYTHON = ("python", "python3")
 _RUNNERS = ("env", "exec", "nice", "nohup", "stdbuf", "time", "timeout")
 _OWN_ARGUMENT = re.compile(r"-|\d")
 _VARIABLE = re.compile(r"[A-Za-z_]\w*=")
+
+
+def required_command(verb: str, name: str, command: Sequence[str] | None, example: str) -> str:
+    """Return the shell line of a command; raise `BadInput`, with an example, if there is none."""
+    line = remote_command([*command] if command else None)
+    if line:
+        return line
+    meant = ["--", *_run_by_python(name)] if _is_program(name) else [name, "--", *example.split()]
+    fix = Fix.command("tpukit", verb, *meant, note="for example; -- comes before the command")
+    raise BadInput("there is no command to run", fix=fix)
+
+
+@contextmanager
+def naming_the_command(verb: str, name: str, command: Sequence[str]) -> Iterator[None]:
+    """If the block finds no slice of a name that is a program's, suggest the command with `--`."""
+    try:
+        yield
+    except NotFound as error:
+        if _is_program(name):
+            error.otherwise = Fix.command("tpukit", verb, "--", *_run_by_python(name), *command)
+        raise
+
+
+def _is_program(word: str) -> bool:
+    return bool(shutil.which(word)) or Path(word).is_file()
+
+
+def _run_by_python(word: str) -> list[str]:
+    return ["python", word] if word.endswith(".py") else [word]
 
 
 def program(line: str) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 from typer import Option
 
@@ -118,16 +118,16 @@ def _names_type(text: str) -> bool:
 
 
 def slice_requests(
-    toolkit: Toolkit, name: str, places: Sequence[tuple[AcceleratorType, str]], flags: RequestFlags
+    toolkit: Toolkit, name: str, places: Sequence[tuple[AcceleratorType, str, RequestFlags]]
 ) -> list[SliceRequest]:
-    """Return the labelled requests for one name, one for each accelerator type and zone.
+    """Return the labelled requests for one name, one for each place.
 
     Raises:
         BadInput: flags contradict each other or have bad values, or a runtime version is known not
             to find the chips.
     """
     toolkit.settings.require("project")
-    for _, zone in places:
+    for _, zone, _ in places:
         _check_zone(zone)
     first = places[0][0].name
     chosen = naming.check_name(name or naming.default_name(toolkit.cloud.identity.account, first))
@@ -138,8 +138,41 @@ def slice_requests(
         naming.labelled(
             _request(toolkit, chosen, accelerator, zone, flags), toolkit.cloud.owner, nonce
         )
-        for accelerator, zone in places
+        for accelerator, zone, flags in places
     ]
+
+
+def bought(flags: RequestFlags, tiers: Sequence[str]) -> list[RequestFlags]:
+    """Return the flags with each of the tiers of capacity in turn.
+
+    Raises `BadInput` for an unknown tier, or one that waits in a queue, and beside a tier's flag.
+    """
+    for tier in tiers:
+        if tier not in _BOUGHT or tier in QUEUE_ONLY:
+            known = ", ".join(known for known in _BOUGHT if known not in QUEUE_ONLY)
+            raise BadInput(f"--purchase cannot be {one_line(tier)[:60]}", fix=Fix(note=known))
+        if given := next(filter(flags.buys, _BOUGHT), ""):
+            raise BadInput(f"--purchase and --{given} exclude each other")
+    chosen: list[Mapping[str, Any]] = [{tier.replace("-", "_"): True} for tier in tiers]
+    return [replace(flags, **one) for one in chosen or [{}]]
+
+
+def on_both_roads(
+    toolkit: Toolkit, accelerator: AcceleratorType, flags: RequestFlags
+) -> list[RequestFlags]:
+    """Return the flags with each API that can make a type, if the settings name both APIs."""
+    from tpukit.google.compute_machines import machine_of
+    from tpukit.google.instance_json import check_capacity
+
+    one_only = flags.api or flags.runtime_version or not is_listed(accelerator.name)
+    if one_only or {*toolkit.settings.get("apis").split(",")} != {"tpu", "compute"}:
+        return [flags]
+    try:
+        machine_of(accelerator.name)
+        check_capacity(_provisioning(flags))
+    except BadInput:
+        return [flags]
+    return [replace(flags, api=api) for api in ("tpu", "compute")]
 
 
 def say_wanted(console: Console, requests: Sequence[SliceRequest]) -> None:

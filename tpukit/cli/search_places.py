@@ -12,11 +12,18 @@ from tpukit.accelerators import AcceleratorType, region_of
 from tpukit.cli import listings
 from tpukit.cli.dry_run import rehearse
 from tpukit.cli.parameters import ReapOwn, seconds, words, zone_names
-from tpukit.cli.request import RequestFlags, say_wanted, slice_requests
+from tpukit.cli.request import (
+    RequestFlags,
+    bought,
+    on_both_roads,
+    say_wanted,
+    slice_requests,
+)
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
 from tpukit.errors import BadInput, Fix, NoCapacity, TpukitError
 from tpukit.slices.capacity import Search
+from tpukit.slices.lifetime import CLAIM
 from tpukit.slices.naming import SEARCH
 from tpukit.slices.quota_names import needs
 
@@ -32,10 +39,15 @@ class CapacityFlags:
         str, Option(metavar="ZONE,…", help="Try these zones, one after the other.")
     ] = ""
     anywhere: Annotated[
-        bool, Option("--anywhere", help="Try every zone that offers the type, near ones first.")
+        bool,
+        Option("--anywhere", help="Try every zone with the type: known successes, then near ones."),
     ] = False
     types: Annotated[
         str, Option(metavar="TYPE,…", help="Also accept these types, in order of preference.")
+    ] = ""
+    purchase: Annotated[
+        str,
+        Option(metavar="MODEL,…", help="Accept spot, on-demand or others, in order of preference."),
     ] = ""
     keep_trying: Annotated[
         bool,
@@ -49,11 +61,18 @@ class CapacityFlags:
         ),
     ] = ""
     reap_own: ReapOwn = False
+    claim_within: Annotated[
+        str,
+        Option(
+            metavar="DURATION",
+            help="Delete it if nobody uses it within this time after it is READY.",
+        ),
+    ] = ""
 
     @property
     def given(self) -> bool:
         """True if the flags ask for more than one try in one place."""
-        return bool(self.zones or self.anywhere or self.types or self.keep_trying)
+        return bool(self.zones or self.anywhere or self.types or self.purchase or self.keep_trying)
 
     @property
     def seconds(self) -> float:
@@ -93,17 +112,30 @@ def search(
     everywhere = bool(capacity.zones or capacity.anywhere)
     toolkit.cloud.check_given("project", *([] if everywhere else ["zone"]))
     types = [AcceleratorType.parse(word.lower()) for word in words(capacity.types)]
+    if capacity.claim_within:
+        lease = f"{CLAIM}={seconds(capacity.claim_within, '--claim-within'):.0f}"
+        options = replace(options, labels=",".join(filter(None, (options.labels, lease))))
     places = _places(toolkit, list(dict.fromkeys([accelerator, *types])), capacity)
-    requests = slice_requests(toolkit, name, places, options)
+    requests = slice_requests(
+        toolkit,
+        name,
+        [
+            (type_, zone, flags)
+            for tier in bought(options, words(capacity.purchase))
+            for type_, zone in places
+            for flags in (on_both_roads(toolkit, type_, tier) if everywhere else [tier])
+        ],
+    )
     toolkit.slices.about(requests[0].name, requests[0].zone if len(places) == 1 else "")
     say_wanted(toolkit.console, requests)
     for line in filter(None, map(needs, requests)):
         toolkit.console.detail(line)
+    remember = toolkit.cloud.capacity.record
     if not capacity.given:
-        return Search(requests, seconds=timeout)
+        return Search(requests, seconds=timeout, remember=remember)
     sought = [replace(request, labels={**request.labels, SEARCH: "1"}) for request in requests]
     until = toolkit.deadline(asking) if asking else None
-    return Search(sought, until, timeout)
+    return Search(sought, until, timeout, remember=remember)
 
 
 def planned_search(
@@ -141,6 +173,8 @@ def offer_search(error: TpukitError, words: Sequence[str]) -> None:
     """Make the fix of a create without capacity the same command line with --keep-trying."""
     if not isinstance(error, NoCapacity) or {"--keep-trying", "--dry-run"} & {*words}:
         return
+    if error.fix and error.fix.arguments[1:2] == ("delete",):
+        return  # slices of an incomplete gang are left
     note = error.fix.note if error.fix else ""
     error.fix = Fix.command("tpukit", *words, "--keep-trying", note=note)
     flags = {word.partition("=")[0] for word in words}
@@ -163,11 +197,11 @@ def _places(
     for line in offered.warnings:
         toolkit.console.warn(line)
     home = toolkit.settings.get("zone")
-    placed = [
-        (type_, zone)
-        for type_ in types
-        for zone in sorted(offered.zones_of(type_.name), key=lambda zone: _distance(home, zone))
-    ]
+    placed = []
+    for type_ in types:
+        promise = toolkit.cloud.capacity.promise(type_.name)
+        near = sorted(offered.zones_of(type_.name), key=lambda zone: _distance(home, zone))
+        placed += [(type_, zone) for zone in sorted(near, key=lambda zone: promise.get(zone, 0))]
     if not placed:
         raise BadInput(
             f"no zone offers {' or '.join(type_.name for type_ in types)} to this project",

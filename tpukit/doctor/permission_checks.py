@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tpukit.doctor.findings import Finding, Outcome
@@ -65,18 +65,38 @@ READING = Need(
     "warning",
     ("compute.projects.get", "compute.regions.get"),
 )
+#: The calls of `google/compute_instances.py`:
+#: https://cloud.google.com/compute/docs/reference/rest/v1/instances/insert
+INSTANCES = Need(
+    "create, read and delete slices on Compute Engine",
+    "roles/compute.instanceAdmin.v1",
+    "failure",
+    (
+        *_all("compute.instances", "create delete get list start stop"),
+        *_all("compute.instances", "getGuestAttributes setLabels setMetadata setTags"),
+        *("compute.disks.create", "compute.subnetworks.use", "compute.subnetworks.useExternalIp"),
+        *("compute.zoneOperations.get", "compute.zoneOperations.list"),
+        *("compute.zones.list", "compute.machineTypes.list"),
+    ),
+)
 _OF_THE_PROJECT, _OF_THE_NETWORK = (SLICES, IDENTITY, READING), (FIREWALL,)
 
 
 def permission_findings(
-    provider: ProjectProvider, project: str, network: str, account: str
+    provider: ProjectProvider,
+    project: str,
+    network: str,
+    account: str,
+    apis: Sequence[str] = ("tpu",),
 ) -> Iterator[Finding]:
     """Yield the findings on the permissions of an account.
 
-    `network` may be in a host project (Shared VPC), which then has the firewall rules.
+    `network` may be in a host project (Shared VPC), which then has the firewall rules. `apis` are
+    those that the user has chosen for slices.
     """
     host = network.split("/")[1] if network.startswith("projects/") else project
-    places: dict[str, tuple[Need, ...]] = {project: _OF_THE_PROJECT}
+    of_the_apis = (INSTANCES,) if "compute" in apis else ()
+    places: dict[str, tuple[Need, ...]] = {project: (*_OF_THE_PROJECT, *of_the_apis)}
     places[host] = (*places.get(host, ()), *_OF_THE_NETWORK)
     missing = [
         finding

@@ -167,7 +167,8 @@ class ProjectChecks:
 
     def _roles(self) -> Iterator[Finding]:
         project, network = self.settings.require("project"), self.settings.get("network")
-        yield from permission_findings(self.project(), project, network, self.account())
+        apis = self.settings.get("apis").split(",")
+        yield from permission_findings(self.project(), project, network, self.account(), apis)
 
     def _quota(self) -> Iterator[Finding]:
         zone = self.settings.get("zone")

@@ -120,8 +120,8 @@ def prepare(
     """Compare the workers' trees with this one, and return the push.
 
     A worker's outcome is an error if the target has the push of another folder, or a file that the
-    push would replace and no push has brought; unless `overwrite` is true. It is also an error if
-    the first worker has no results under the names that `Tree.without` has left out.
+    push would replace and whose content no push has brought; unless `overwrite` is true. It is also
+    an error if the first worker has no results under the names that `Tree.without` has left out.
     """
     size, digest = tree.size(tree.names), tree.digest
     about = {"target": target, "digest": digest, "origin": asdict(tree.origin)}
@@ -191,9 +191,10 @@ def _conflict(answer: AgentAnswer) -> TpukitError:
     listed = ", ".join(one_line(name)[:200] for name in names)
     if count > len(names):
         listed += f" and {count - len(names)} more"
+    replaced = f"{counted(count, 'file')} whose content no push has brought"
     return TpukitError(
-        f"the push would replace {counted(count, 'file')} that no push has brought: {listed}",
-        why="the worker has other content under these names; nothing was changed there",
+        f"the push would replace {replaced}: {listed}",
+        why="a program or somebody else has written them there; nothing was changed",
         fix=Fix(
             note="copy them with cp, or name them in .tpukitignore; push --overwrite replaces them"
         ),

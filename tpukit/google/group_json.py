@@ -82,7 +82,7 @@ def place_of_template(template: Any) -> Place:
 
 
 def place_of_group(group: Any) -> Place:
-    """Return the zone and the name of a group."""
+    """Return the zone and the name of a group, which are those of its slice."""
     return last_part(field(group, "zone", str, "")), last_part(field(group, "name", str, ""))
 
 

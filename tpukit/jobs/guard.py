@@ -40,8 +40,8 @@ class GuardReport(Documented):
 
 
 def wants_guard(slice_: Slice) -> bool:
-    """Return True if a slice's labels set an end: a time, or a limit on idleness."""
-    return bool({lifetime.EXPIRES, lifetime.IDLE} & slice_.labels.keys())
+    """Return True if a slice's labels set an end: a time, a claim, or a limit on idleness."""
+    return bool({lifetime.EXPIRES, lifetime.CLAIM, lifetime.IDLE} & slice_.labels.keys())
 
 
 def install_guard(

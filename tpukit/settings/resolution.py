@@ -50,6 +50,7 @@ class Settings:
     """All settings of one command, by name."""
 
     values: Mapping[str, Setting]
+    profile: str = ""  #: the chosen one, which replaces config.toml and gcloud's configuration
 
     @classmethod
     def load(
@@ -72,7 +73,7 @@ class Settings:
         """
         places = tuple(_places(flags, environ, directory, overlay, profile))
         local = overlay is not None
-        settings = cls(_resolve_all(places, local))
+        settings = cls(_resolve_all(places, local), profile)
         _refuse_mixed_endpoints(settings, local)
         return settings
 
@@ -94,12 +95,12 @@ class Settings:
         """Return the value; raise `BadInput` if there is none or if it is `-`, all zones."""
         setting, spoken = self.values[name], name.replace("_", " ")
         if not self.get(name):
-            raise BadInput(f"there is no {spoken}", fix=BY_NAME[name].fix)
+            raise BadInput(f"there is no {spoken}", fix=BY_NAME[name].fix(self.profile))
         if setting.value == "-":
             raise BadInput(
                 f"this needs one {spoken}, but - means all",
                 reason=setting.origin,
-                fix=BY_NAME[name].fix,
+                fix=BY_NAME[name].fix(self.profile),
             )
         return setting.value
 

@@ -201,10 +201,10 @@ class Definition:
         gcloud = f"CLOUDSDK_{self.gcloud.replace('/', '_').upper()}" if self.gcloud else ""
         return tuple(filter(None, (gcloud, self.google)))
 
-    @property
-    def fix(self) -> Fix:
-        """Three ways to give a missing `project` or `zone`."""
-        return Fix(note=f"pass {self.flag}, or set {self.variable}, or gcloud's {self.gcloud}")
+    def fix(self, profile: str = "") -> Fix:
+        """Three ways to give a missing `project` or `zone`; a profile replaces gcloud's."""
+        last = f"it in profile {profile}" if profile else f"gcloud's {self.gcloud}"
+        return Fix(note=f"pass {self.flag}, or set {self.variable}, or {last}")
 
 
 DEFINITIONS = (

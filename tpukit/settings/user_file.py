@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from tpukit.errors import BadInput, Fix
@@ -45,11 +46,19 @@ def profiles(paths: Paths) -> list[str]:
     return sorted(file.stem.removeprefix("config-") for file in files)
 
 
-def make(path: Path) -> None:
-    """Make an empty file, unless it exists."""
-    if not path.exists():
+@contextmanager
+def made(path: Path) -> Iterator[None]:
+    """Let a file exist in the block; if it was new and nobody wrote to it, an error removes it."""
+    is_new = not path.exists()
+    if is_new:
         private_directory(path.parent)
         replace_file(path, "")
+    try:
+        yield
+    except BaseException:
+        if is_new and not read_text(path):
+            path.unlink(missing_ok=True)
+        raise
 
 
 def known(name: str) -> str:

@@ -35,17 +35,22 @@ from tpukit.slices.journal import Journal
 from tpukit.slices.last_seen import OnState, last_seen, passing
 from tpukit.slices.naming import OWNER, SEARCH, is_owner
 from tpukit.slices.refusals import LATER, NEVER, Refusal, documents, doubts, noted, nowhere
+from tpukit.slices.refusals import place as in_words
 from tpukit.text import counted
 
 #: The shortest and longest pause in seconds between two rounds; a round asks every place once.
-_PAUSE = (30.0, 120.0)
+PAUSE = (30.0, 120.0)
 #: The first and longest pause in seconds before asking again for zones that do not answer.
 _SILENT_PAUSE = (5.0, 30.0)
 #: Seconds to wait for a zone that does not answer while others do.
 _SILENT_SECONDS = 60.0
 
-Place = tuple[str, str]  #: a zone and an accelerator type
+Place = tuple[str, str, str, str]  #: a zone, an accelerator type, how it is bought, and an API
 Got = TypeVar("Got", bound=Ensured)
+
+
+def _forget(request: SliceRequest, error: TpukitError | None, waited: float) -> None:
+    """Remember nothing."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,8 @@ class Search:
     """Requests for one name, in order of preference, and the deadline for asking again.
 
     Without `asking` there is one round. `seconds` limit the work after a place has given capacity.
-    If `apart`, the search ignores slices of that name in other zones.
+    If `apart`, the search ignores slices of that name in other zones. `remember` gets each place
+    that was asked, its refusal if it gave no slice, and the seconds until then.
     """
 
     requests: Sequence[SliceRequest]
@@ -61,6 +67,7 @@ class Search:
     seconds: float = inf
     jitter: Callable[[float, float], float] = uniform
     apart: bool = False
+    remember: Callable[[SliceRequest, TpukitError | None, float], None] = _forget
 
     @property
     def single(self) -> bool:
@@ -241,8 +248,9 @@ class _Rounds:
 
     def _request_of(self, slice_: Slice) -> SliceRequest:
         """Return the request that matches an existing slice; raise `NameTaken` if none does."""
-        for request in self.search.requests:
-            if _place(request) == (slice_.zone, slice_.accelerator_type):
+        exact_first = sorted(self.search.requests, key=lambda one: _place(one) != _place(slice_))
+        for request in exact_first:
+            if _place(request)[:2] == _place(slice_)[:2]:
                 return request
         zones = list(dict.fromkeys(request.zone for request in self.search.requests))
         raise NameTaken(
@@ -279,15 +287,24 @@ class _Rounds:
         self, attempt: Callable[[SliceRequest], Got], request: SliceRequest, *, standing: bool
     ) -> Got | None:
         """Try one place; return None if it refused, or if its slice has vanished."""
-        place = " ".join(_place(request))
+        place = in_words(request)
         self.on_state(f"{place}: {'using the existing slice' if standing else 'asking'}")
+        began = self.deadline.clock.monotonic()
+
+        def remember(error: TpukitError | None) -> None:
+            if not standing:
+                self.search.remember(request, error, self.deadline.clock.monotonic() - began)
+
         try:
-            return attempt(request)
+            made = attempt(request)
+            remember(None)
+            return made
         except (DeadlinePassed, Interrupted, Terminated):
             raise
         except TpukitError as error:
             if isinstance(error, NameTaken) and error.retry != "other-zone":
                 raise
+            remember(error)
             refusal = noted(self.said.get(_place(request)), request, error)
             if refusal.again == NEVER or (standing and refusal.again != LATER):
                 raise
@@ -330,12 +347,12 @@ class _Rounds:
 
     def _pause(self) -> None:
         limit = self.search.asking or self.deadline
-        seconds = min(self.search.jitter(*_PAUSE), limit.remaining())
+        seconds = min(self.search.jitter(*PAUSE), limit.remaining())
         hopeful = sum(refusal.again == LATER for refusal in self.refusals)
         at = time.strftime("%H:%M:%S", time.gmtime(limit.clock.time() + seconds))
         self.on_state(f"asking {counted(hopeful, 'place')} again at {at} UTC")
         limit.clock.sleep(seconds)
 
 
-def _place(request: SliceRequest) -> Place:
-    return request.zone, request.accelerator_type
+def _place(one: SliceRequest | Slice) -> Place:
+    return one.zone, one.accelerator_type, one.provisioning, one.api

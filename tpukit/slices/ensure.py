@@ -206,12 +206,14 @@ class _Creation:
             self.seen.doubt = False
 
     def _with_lifetime(self, slice_: Slice) -> Slice:
-        """Add the requested end, idle time and purpose to an existing slice that lacks them."""
+        """Add the requested end, idle time and purpose that it lacks; let its claim time begin."""
         lacks = lifetime.ending(slice_, self.request.labels, self.provider.now())
         wanted = self.request.labels.get(lifetime.EXPIRES, "")
         end = slice_.labels.get(lifetime.EXPIRES, "")
         if wanted and end not in (wanted, "") and lifetime.EXPIRES not in lacks:
             self.on_state(f"it still lives until {end}; tpukit extend changes that")
+        if lifetime.CLAIM in self.request.labels.keys() - slice_.labels.keys():
+            self.on_state("it was there before and needs no claim")
         if not lacks:
             return slice_
         edits = Edits(labels=lacks, ours=True)

@@ -21,6 +21,11 @@ from tpukit.text import one_line
 CREATED, EXPIRES, PURPOSE = "tpukit-created", "tpukit-expires", "tpukit-purpose"
 #: A label with the whole seconds that devices may be idle before the guard deletes the slice.
 IDLE = "tpukit-idle"
+#: A label with the time until which somebody must claim the slice, else it is deleted. Until the
+#: slice is READY, the label has the whole seconds from READY to that time.
+CLAIM = "tpukit-claim"
+#: Seconds for an unclaimed slice to become READY, if the command that waits for it has died.
+_READY_SECONDS = 3600
 _MOMENT = "%Y-%m-%dt%H-%M-%Sz"
 
 
@@ -29,12 +34,14 @@ class Lifetime(Documented):
     """The lifetime of a slice at one moment, from its labels and its time of creation.
 
     `hours` count from its creation; a stopped slice has used fewer. `seconds_left` is negative
-    after the end, and None if no end was set. `cost` is in the currency of the rates.
+    after the end, and None if no end was set. `cost` is in the currency of the rates. `claim` is
+    the end of a slice that nobody has claimed yet, or "".
     """
 
     _hidden = ("unreadable",)
     purpose: str = ""
     expires: str = ""  #: RFC 3339, like `Slice.created`
+    claim: str = ""  #: RFC 3339
     seconds_left: float | None = None
     hours: float | None = None
     cost: float | None = None
@@ -121,9 +128,17 @@ def created_at(slice_: Slice) -> float | None:
 
 
 def end_of(slice_: Slice) -> float | None:
-    """Return when a slice ends, in seconds since the epoch: by its label, or by Google's limit."""
-    ends = [seconds_of(slice_.labels.get(EXPIRES, "")), run_end(slice_)]
+    """Return when a slice ends, in seconds since the epoch: by a label, or by Google's limit."""
+    ends = [seconds_of(slice_.labels.get(EXPIRES, "")), run_end(slice_), claim_end(slice_)]
     return min((end for end in ends if end is not None), default=None)
+
+
+def claim_end(slice_: Slice) -> float | None:
+    """Return when an unclaimed slice ends, in seconds since the epoch, or None if claimed."""
+    text, created = slice_.labels.get(CLAIM, ""), created_at(slice_)
+    if text.isdecimal() and created is not None:
+        return created + _READY_SECONDS + int(text)
+    return seconds_of(text)
 
 
 def run_end(slice_: Slice) -> float | None:
@@ -147,17 +162,23 @@ def check_run(slices: Iterable[Slice], end: float) -> None:
 def lifetime(slice_: Slice, now: float, rates: Mapping[str, float] | None = None) -> Lifetime:
     """Return the lifetime of a slice; `rates` are the prices of a chip for an hour."""
     since, text = created_at(slice_), slice_.labels.get(EXPIRES, "")
-    end = end_of(slice_)
+    end, claim = end_of(slice_), claim_end(slice_)
     hours = None if since is None else max(0.0, now - since) / 3600
     rate = _rate(slice_, rates or {})
     return Lifetime(
         purpose=slice_.labels.get(PURPOSE, ""),
-        expires="" if end is None else time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(end)),
+        expires=_written(end),
+        claim=_written(claim),
         seconds_left=None if end is None else end - now,
         hours=None if hours is None else round(hours, 2),
         cost=None if hours is None or rate is None else round(hours * rate, 2),
         unreadable=text if text and seconds_of(text) is None else "",
     )
+
+
+def _written(seconds: float | None) -> str:
+    form = "%Y-%m-%dT%H:%M:%SZ"
+    return "" if seconds is None else time.strftime(form, time.gmtime(seconds))
 
 
 def rates_of(text: str) -> Mapping[str, float]:
@@ -190,11 +211,14 @@ def _rate(slice_: Slice, rates: Mapping[str, float]) -> float | None:
 def ending(slice_: Slice, wanted: Mapping[str, str], now: float) -> Mapping[str, str]:
     """Return the wanted lifetime labels that an existing slice lacks.
 
-    A future end stays, so that running a command again does not extend it.
+    A future end stays, so that running a command again does not extend it. The time for a claim
+    begins now if it has not begun. A slice that needs no claim gets no such label.
     """
+    within = slice_.labels.get(CLAIM, "")
+    claim = {CLAIM: moment(now + int(within))} if within.isdecimal() else {}
     end = seconds_of(slice_.labels.get(EXPIRES, ""))
     keeps = {EXPIRES} if end is not None and end > now else set()
     keeps |= {PURPOSE} & slice_.labels.keys()
     keeps |= {IDLE} if slice_.labels.get(IDLE) == wanted.get(IDLE) else set()
     mine = (EXPIRES, IDLE, PURPOSE)
-    return {key: wanted[key] for key in mine if key in wanted and key not in keeps}
+    return {**claim, **{key: wanted[key] for key in mine if key in wanted and key not in keeps}}

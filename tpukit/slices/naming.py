@@ -14,6 +14,8 @@ from tpukit.text import one_line
 MANAGED, NONCE, OWNER = "tpukit-managed", "tpukit-nonce", "tpukit-owner"
 #: The label of slices that a search made; it may delete them in favour of an older slice.
 SEARCH = "tpukit-search"
+#: The label of slices whose gang is not complete; they are deleted if it cannot be completed.
+GANG = "tpukit-gang"
 #: The label of slices of Compute Engine with several workers.
 HOSTS = "tpukit-hosts"
 #: The prefix of labels and tags that tpukit itself gives to slices.

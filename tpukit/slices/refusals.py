@@ -29,13 +29,16 @@ _PASSING = ("UNKNOWN", "ABORTED", "INTERNAL", "UNAVAILABLE", "DEADLINE_EXCEEDED"
 
 @dataclass(frozen=True)
 class Refusal:
-    """The last refusal of a type in a zone, and the number of refusals."""
+    """The last refusal of a place, and the number of refusals."""
 
-    zone: str
-    accelerator_type: str
+    request: SliceRequest = field(compare=False)
     again: str  #: `LATER`, `ELSEWHERE`, `AFTER_FIX` or `NEVER`
     times: int
     error: TpukitError = field(compare=False)
+
+    @property
+    def zone(self) -> str:
+        return self.request.zone
 
     @property
     def line(self) -> str:
@@ -46,7 +49,7 @@ class Refusal:
         reason = f" ({self.error.reason})" if self.error.reason else ""
         note = self.error.fix.note if self.error.fix and self.again == AFTER_FIX else ""
         fix = f" Fix: {note}." if note else ""
-        return f"{self.zone} {self.accelerator_type}: {self.again}{asked}{reason}: {said}{fix}"
+        return f"{place(self.request)}: {self.again}{asked}{reason}: {said}{fix}"
 
     def document(self) -> dict[str, Any]:
         """Return the JSON value."""
@@ -56,10 +59,19 @@ class Refusal:
             "message": self.error.what,
             "reason": self.error.reason,
             "why": self.error.why,
-            "accelerator_type": self.accelerator_type,
+            "accelerator_type": self.request.accelerator_type,
+            "provisioning": self.request.provisioning,
+            "api": self.request.api,
             "again": self.again,
             "times": self.times,
         }
+
+
+def place(request: SliceRequest) -> str:
+    """Return the place of a request in words: zone, type, how it is bought, and the API."""
+    tier = "" if request.provisioning == "on-demand" else request.provisioning
+    api = "on Compute Engine" if request.api == "compute" else ""
+    return " ".join(filter(None, (request.zone, request.accelerator_type, tier, api)))
 
 
 def outlook(error: TpukitError) -> str:
@@ -76,7 +88,7 @@ def outlook(error: TpukitError) -> str:
 def noted(before: Refusal | None, request: SliceRequest, error: TpukitError) -> Refusal:
     """Return the new refusal of a place; `before` is its previous one."""
     times = before.times + 1 if before else 1
-    return Refusal(request.zone, request.accelerator_type, outlook(error), times, error)
+    return Refusal(request, outlook(error), times, error)
 
 
 def nowhere(name: str, refusals: Sequence[Refusal], *, keeps_trying: bool) -> TpukitError:

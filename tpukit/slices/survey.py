@@ -139,7 +139,11 @@ def _end_of_slice(slice_: Slice, now: float) -> str:
     """Return why a slice is dead or expired, or ""."""
     if slice_.state in _LEAVING:
         return ""
-    return f"it is {slice_.state}" if slice_.lost else _time_is_up(slice_.labels, now)
+    if slice_.lost:
+        return f"it is {slice_.state}"
+    claim = lifetime.claim_end(slice_)
+    unclaimed = claim is not None and claim <= now
+    return _time_is_up(slice_.labels, now) or ("nobody claimed it in time" if unclaimed else "")
 
 
 def _end_of_request(request: QueuedResource, slices: Sequence[Slice], now: float) -> str:

@@ -135,6 +135,8 @@ class _Update:
                 raise gone(self.original) if self.edits.ours else NotFound(f"slice {name} is gone")
             change = self.edits.applied(current)
             if not change.parts:
+                if self.edits.ours and current.state == "DELETING":
+                    check_reachable(current)  # the change came too late
                 settled += 1
                 # A writer that read the slice before our write may undo it a moment later.
                 if settled == 2 or not self.changed:

@@ -306,7 +306,15 @@ def request_of(slice_: Slice) -> SliceRequest:
     It lacks the labels of a single create and the tag of the slice's rule. It keeps the slice's
     end, so the next slice gets no additional time.
     """
-    once = (naming.NONCE, naming.SEARCH, lifetime.CREATED, CAPACITY, MAX_RUN)
+    once = (
+        naming.NONCE,
+        naming.SEARCH,
+        naming.GANG,
+        lifetime.CREATED,
+        lifetime.CLAIM,
+        CAPACITY,
+        MAX_RUN,
+    )
     labels = {key: value for key, value in slice_.labels.items() if key not in once}
     tags = tuple(tag for tag in slice_.tags if tag != ssh_rule.rule_name(slice_))
     return replace(slice_.request, labels=labels, tags=tags)

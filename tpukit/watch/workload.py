@@ -120,7 +120,7 @@ class Workload:
     def _workers(self, slice_: Slice) -> list[RemoteWorker]:
         limit = Deadline.after(self.context.clock, CONNECT_SECONDS)
         return slice_workers.workers(
-            self.context, [slice_], "all", limit, CONNECT_SECONDS, on_wait=self.say
+            self.context, [slice_], "all", limit, CONNECT_SECONDS, on_wait=self.say, claims=True
         )
 
     def _prepare(self, request: SliceRequest) -> None:

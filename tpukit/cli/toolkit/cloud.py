@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         SliceProvider,
     )
     from tpukit.models import Slice
+    from tpukit.slices.capacity_memory import CapacityMemory
     from tpukit.slices.journal import Journal
 
 
@@ -110,6 +111,13 @@ class Cloud:
 
         endpoint = self.settings.get("tpu_endpoint")
         return Journal(self.paths.journal, self.clock, endpoint, enabled=not self.rehearsing)
+
+    @cached_property
+    def capacity(self) -> CapacityMemory:
+        from tpukit.slices.capacity_memory import CapacityMemory
+
+        endpoint, on = self.settings.get("tpu_endpoint"), not self.rehearsing
+        return CapacityMemory(self.paths.capacity, self.clock, endpoint, enabled=on)
 
     @cached_property
     def provider(self) -> SliceProvider:

@@ -80,7 +80,8 @@ class Reach:
     ) -> list[RemoteWorker]:
         """Return the selected workers of a slice, or of a list of names such as `demo,demo2`.
 
-        The name of a multislice stands for all of its slices.
+        The name of a multislice stands for all of its slices. A command that names its slices, such
+        as `ssh` and `run`, claims them; one that hands over a slice, such as `smoke`, does not.
 
         Addresses of named slices may come from a few minutes ago; the host keys prove them when a
         connection is made. `patience` is in seconds, for the API and for each connection. For
@@ -109,6 +110,7 @@ class Reach:
             on_wait=self.say,
             everywhere=isinstance(wanted, str) and not self.slices.zone,
             for_others=for_others,
+            claims=isinstance(wanted, str),
             on_failure=on_failure,
         )
 

@@ -64,7 +64,7 @@ def adopt(
         limit, context = by.deadline(deadline.remaining()), by.reach.context(ranges)
         adopted = []
         for slice_ in slices:
-            edits = Edits(labels=wanted[slice_.name], ours=True)
+            edits = Edits(labels={**wanted[slice_.name], lifetime.CLAIM: None}, ours=True)
             say = by.display.say_state(slice_.name)
             done = update(by.cloud.provider, slice_, edits, deadline=limit, on_state=say).slice
             if not no_firewall:

@@ -104,8 +104,9 @@ def set_value(toolkit: Toolkit, name: SettingName, value: SettingValue) -> View:
       tpukit config set project work-project --profile work
     """
     path = toolkit.own_file
+    is_new = not path.exists()
     user_file.set_value(path, name, value)
-    toolkit.console.say(f"{name} is set in {shown_path(path)}")
+    toolkit.console.say(f"{name} is set in {shown_path(path)}{', a new file' * is_new}")
     return View({"path": str(path), "setting": name, "value": value})
 
 

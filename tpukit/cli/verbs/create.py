@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +17,7 @@ from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.verbs.reap import with_room
 from tpukit.cli.views import slice_views
 from tpukit.console import View
-from tpukit.errors import Fix, TpukitError
+from tpukit.errors import BadInput, Fix, TpukitError
 from tpukit.models import Slice
 from tpukit.slices import naming
 from tpukit.slices.quota_names import needs
@@ -25,12 +25,15 @@ from tpukit.slices.refusals import Refusal, documents, removals
 
 if TYPE_CHECKING:
     from tpukit.access.context import Context
+    from tpukit.access.gang import Gang
     from tpukit.cli.toolkit.cloud import Cloud
     from tpukit.clock import Deadline
     from tpukit.slices.capacity import Search
 
 #: A slice, True if this command made it, and the refusals before it.
 Made = tuple[Slice, bool, Sequence[Refusal]]
+#: Seconds to remove the label of a complete gang from its slices.
+_LABEL_SECONDS = 300.0
 
 Unlisted = Annotated[
     bool,
@@ -40,6 +43,15 @@ Unlisted = Annotated[
 Count = Annotated[
     int,
     Option(metavar="N", help="Create N slices, one after the other: NAME-0, NAME-1, …", min=1),
+]
+
+AllOrNone = Annotated[
+    bool,
+    Option(
+        "--all-or-none",
+        help="With --count: if one of the slices cannot be had, delete the ones that this command "
+        "made. With --keep-trying, do so after each round, and try again.",
+    ),
 ]
 
 
@@ -52,6 +64,7 @@ def create(
     allow_unlisted_type: Unlisted = False,
     timeout: flag.Timeout = "30m",
     count: Count = 1,
+    all_or_none: AllOrNone = False,
     dry_run: DryRun = False,
     capacity: CapacityFlags = ONE_PLACE,
     options: RequestFlags = DEFAULTS,
@@ -70,6 +83,7 @@ def create(
       tpukit create v3-8 demo --zone us-central1-a
       tpukit create v6e-4 demo --spot --labels team=vision
       tpukit create v5litepod-8 demo --types v6e-8 --anywhere --keep-trying --max-wait 12h
+      tpukit create v5litepod-8 pod --count 4 --all-or-none --zones us-west1-c,us-east5-a
     """
     from tpukit.google.credentials import on_compute_engine
 
@@ -78,9 +92,11 @@ def create(
     route = proxy.route(options.internal_ips)
     toolkit = toolkit.by(route)
     names = _names(toolkit.cloud, accelerator, name, count)
-    wishes = [
+    wishes: Sequence[Search] = [
         search(toolkit, accelerator, one_name, options, capacity, limit) for one_name in names
     ]
+    gang = _gang(toolkit, wishes, options) if all_or_none else None
+    wishes = gang.searches if gang else wishes
     deadline = toolkit.deadline(capacity.seconds + limit * count)
     context = toolkit.reach.context(tuple(source_ranges or ()))
     # If we are outside the network, tpukit cannot know how you reach internal addresses.
@@ -90,20 +106,26 @@ def create(
         for line in filter(None, (needs(request) for one in wishes for request in one.requests)):
             toolkit.console.say(line)
         return planned_search(toolkit, wishes, tuple(source_ranges or ()), firewall=firewall)
-    made: list[Made] = []
-    for sought in wishes:
-        with _naming_others(made, toolkit.cloud.costs):
-            made.append(
-                _obtained(
-                    toolkit,
-                    context,
-                    sought,
-                    deadline,
-                    firewall=firewall,
-                    reap_own=capacity.reap_own,
+
+    def obtain() -> list[Made]:
+        made: list[Made] = []
+        for sought in wishes:
+            with _naming_others(made, toolkit.cloud.costs):
+                made.append(
+                    _obtained(
+                        toolkit,
+                        context,
+                        sought,
+                        deadline,
+                        firewall=firewall,
+                        reap_own=capacity.reap_own,
+                    )
                 )
-            )
+        return made
+
+    made = _all(toolkit, gang, obtain) if gang else obtain()
     after = [_after(slice_, options, route) for slice_, *_ in made]
+    after += slice_views.claims(slice_ for slice_, *_ in made)
     after += [fix for slice_, _, said in made for fix in removals(slice_.name, said)]
     shown = [(one, {"created": created, **documents(said)}) for one, created, said in made]
     for line in slice_views.unguarded(slice_ for slice_, *_ in made):
@@ -141,6 +163,27 @@ def _obtained(
     return one.slice, one.created, one.refusals
 
 
+def _gang(toolkit: Toolkit, wishes: Sequence[Search], options: RequestFlags) -> Gang:
+    """Return the gang of these searches; raise `BadInput` for flags that --all-or-none excludes."""
+    from tpukit.access.gang import Gang
+
+    if len(wishes) < 2:
+        fix = Fix(note="add --count 2 or more; a single slice is always all or none")
+        raise BadInput("--all-or-none needs --count", fix=fix)
+    if options.best_effort or options.flex_start:
+        fix = Fix(note="tpukit queue create TYPE NAME --count N waits for all slices together")
+        raise BadInput("--all-or-none cannot wait in the queue", fix=fix)
+    return Gang.of(wishes, toolkit.slices.cleanup, toolkit.deadline, toolkit.console.say)
+
+
+def _all(toolkit: Toolkit, gang: Gang, obtain: Callable[[], list[Made]]) -> list[Made]:
+    """Return all slices of a gang."""
+    made = gang.obtain(obtain)
+    with _naming_others(made, toolkit.cloud.costs):
+        slices = gang.complete([slice_ for slice_, *_ in made], toolkit.deadline(_LABEL_SECONDS))
+    return [(slice_, *one[1:]) for slice_, one in zip(slices, made, strict=True)]
+
+
 def _names(cloud: Cloud, accelerator: AcceleratorType, name: str, count: int) -> Sequence[str]:
     """Return the names of `count` slices: NAME for one, else NAME-0, NAME-1 and so on."""
     if count == 1:
@@ -157,7 +200,9 @@ def _naming_others(made: Sequence[Made], costs: str) -> Iterator[None]:
         yield
     except TpukitError as error:
         lines = [
-            f"slice {one.name} in {one.zone}, READY; it {costs} until deleted" for one, *_ in made
+            f"slice {one.name} in {one.zone}, READY; it {costs} until deleted"
+            for one, *_ in made
+            if not any(line.startswith(f"slice {one.name} in ") for line in error.exists)
         ]
         error.exists = (*error.exists, *lines)
         raise
@@ -168,6 +213,8 @@ def _after(slice_: Slice, options: RequestFlags, route: flag.RouteFlags) -> Fix:
     place = (slice_.name, "--zone", slice_.zone)
     if is_listed(slice_.accelerator_type):
         api = ("--api", slice_.api) if slice_.api != "tpu" and not options.api else ()
-        words = (slice_.accelerator_type, *place, *options.repeated(), *api, *route.words)
+        tier = slice_.provisioning
+        sought = () if tier in ("", "on-demand") or options.buys(tier) else (f"--{tier}",)
+        words = (slice_.accelerator_type, *place, *options.repeated(), *sought, *api, *route.words)
         return Fix.command("tpukit", "up", *words)
     return Fix.command("tpukit", "provision", *place, *route.words)

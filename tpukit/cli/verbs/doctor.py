@@ -17,7 +17,7 @@ from tpukit.console import View
 from tpukit.doctor.findings import Finding, checked, failed, repair
 from tpukit.doctor.project_checks import ProjectChecks
 from tpukit.doctor.quota_checks import type_findings
-from tpukit.errors import BadInput, Fix
+from tpukit.errors import BadInput, Fix, TpukitError
 from tpukit.models import Slice
 from tpukit.settings.resolution import Settings
 from tpukit.text import counted, one_line
@@ -74,6 +74,8 @@ def doctor(
         raise BadInput(f"{one_line(how.bundle)} exists", fix=Fix(note="name another file"))
     if how.accelerator_type:
         AcceleratorType.parse(spelled(how.accelerator_type))
+    if how.bundle:
+        _check_settings(toolkit, Path(how.bundle))
     toolkit = toolkit.by(route)
     patience = flag.seconds(timeout)
     findings = _findings(toolkit, name, how, patience)
@@ -123,6 +125,23 @@ def _write_bundle(toolkit: Toolkit, path: Path, findings: Sequence[Finding]) -> 
         [*logs, *newest(paths.logs, "*.log")],
         Redaction(names, toolkit.environ.get("HOME", "")),
     )
+    _say_written(toolkit, path, written)
+
+
+def _check_settings(toolkit: Toolkit, path: Path) -> None:
+    """If the settings cannot be read, write a bundle that says why, and raise that error."""
+    from tpukit.doctor.bundle import Redaction, write_bundle
+
+    try:
+        toolkit.settings  # noqa: B018  it reads them
+    except TpukitError as error:
+        report = [Finding("settings", "failure", error.summary()).document()]
+        redaction = Redaction({}, toolkit.environ.get("HOME", ""))
+        _say_written(toolkit, path, write_bundle(path, report, (), (), redaction))
+        raise
+
+
+def _say_written(toolkit: Toolkit, path: Path, written: Sequence[str]) -> None:
     toolkit.console.say(f"{path} has {', '.join(written)}: read them before you send it")
 
 

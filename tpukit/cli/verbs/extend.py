@@ -12,7 +12,7 @@ from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.views import queue_views, slice_views
 from tpukit.clock import Deadline
 from tpukit.console import View
-from tpukit.errors import NotFound
+from tpukit.errors import BadInput, Fix, NotFound
 from tpukit.models import QueuedResource
 from tpukit.slices import lifetime
 from tpukit.slices.find import is_pattern
@@ -22,39 +22,46 @@ Ttl = Annotated[
     str, Option("--ttl", metavar="DURATION|never", help="How long it may live: 90m, 8h, 3d.")
 ]
 
+_EXAMPLE = Fix(note="for example: --ttl 8h, or --ttl never")
+
 
 def extend(
     toolkit: Toolkit,
     name: flag.Name,
-    ttl: Ttl,
+    ttl: Ttl = "",
     force: confirmation.Force = False,
     timeout: flag.Timeout = "5m",
 ) -> View:
     """Change how long a slice may live.
 
-    The time counts from now and replaces any earlier end, so it can also end the slice sooner. The
-    name of a multislice stands for all its slices, a pattern for all your slices that match it. A
-    request that still waits in the queue is made again and loses its place; tpukit asks first.
+    It also claims a slice that --claim-within would delete; without --ttl, that is all. The time
+    counts from now and replaces any earlier end, so it can also end the slice sooner. The name of a
+    multislice stands for all its slices, a pattern for all your slices that match it. A request
+    that still waits in the queue is made again and loses its place; tpukit asks first.
 
     Examples:
       tpukit extend demo --ttl 8h
       tpukit extend 'exp-*' --ttl 8h
       tpukit extend demo --ttl never
     """
-    seconds = None if ttl == "never" else flag.seconds(ttl, "--ttl")
+    seconds = None if ttl in ("", "never") else flag.seconds(ttl, "--ttl")
     deadline = toolkit.deadline(flag.seconds(timeout))
     try:
         slices = toolkit.slices.find_named(name, deadline)
     except NotFound as error:
-        if is_pattern(name):
+        if is_pattern(name) or not ttl:
             raise
         request = _waiting(toolkit, name, error)
         return _extend_request(toolkit, request, ttl, seconds, deadline, force=force)
-    confirmation.confirm(toolkit, "extend", slices, force=force, always=False, flags=("--ttl", ttl))
+    if not ttl and not any(lifetime.CLAIM in slice_.labels for slice_ in slices):
+        raise BadInput("--ttl is missing", why=f"{name} waits for no claim", fix=_EXAMPLE)
+    flags = ("--ttl", ttl) if ttl else ()
+    confirmation.confirm(toolkit, "extend", slices, force=force, always=False, flags=flags)
     now = toolkit.cloud.provider.now()
     lifetime.check_run(slices, now + (seconds or 0.0))
     end = None if seconds is None else lifetime.moment(now + seconds)
-    edits = Edits(labels={lifetime.EXPIRES: end}, ours=True)
+    ends = {lifetime.EXPIRES: end} if ttl else {}
+    edits = Edits(labels={lifetime.CLAIM: None, **ends}, ours=True)
     done = [
         update(
             toolkit.cloud.provider,

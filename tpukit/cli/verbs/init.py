@@ -57,12 +57,17 @@ def init(toolkit: Toolkit, how: InitFlags = InitFlags()) -> View:
     if toolkit.flags.is_local(toolkit.environ):
         fix = Fix.command("tpukit", "up", "v3-8")
         raise BadInput("the emulator needs no settings", fix=fix)
-    file = toolkit.own_file
-    if toolkit.flags.chosen_profile(toolkit.environ):
-        user_file.make(file)
     accelerator = spelled(how.accelerator_type)
     if accelerator:
         AcceleratorType.parse(accelerator)
+    if not toolkit.flags.chosen_profile(toolkit.environ):
+        return _initialized(toolkit, how, accelerator)
+    with user_file.made(toolkit.own_file):
+        return _initialized(toolkit, how, accelerator)
+
+
+def _initialized(toolkit: Toolkit, how: InitFlags, accelerator: str) -> View:
+    file = toolkit.own_file
     toolkit = _answered(toolkit, "project")
     zones = _zones(toolkit, accelerator) if accelerator else ""
     toolkit = _answered(toolkit, "zone", zones)

@@ -45,7 +45,7 @@ WithSecrets = Annotated[
 Overwrite = Annotated[
     bool,
     Option(
-        "--overwrite", help="Also replace files of another folder's push, or that no push has sent."
+        "--overwrite", help="Also replace files of another folder's push, or written on a worker."
     ),
 ]
 Watch = Annotated[bool, Option("--watch", help="Push again after each change, until Ctrl-C.")]

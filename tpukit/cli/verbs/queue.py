@@ -70,7 +70,7 @@ def create(
     accelerator, name = wanted(accelerator_type, name)
     toolkit.cloud.check_given("project", "zone")
     zone = toolkit.settings.get("zone")
-    (slice_request,) = slice_requests(toolkit, name, [(accelerator, zone)], options)
+    (slice_request,) = slice_requests(toolkit, name, [(accelerator, zone, options)])
     say_wanted(toolkit.console, [slice_request])
     if slice_request.provisioning == "preemptible":
         raise BadInput("the queue has no --preemptible", fix=Fix(note="--spot is its newer form"))

@@ -14,7 +14,13 @@ from typer import Option
 from tpukit.cli import parameters as flag
 from tpukit.cli.interrupted_runs import nothing_started
 from tpukit.cli.output import chosen_output
-from tpukit.cli.python_commands import NO_PROGRAM, environment_for, explain_missing_program
+from tpukit.cli.python_commands import (
+    NO_PROGRAM,
+    environment_for,
+    explain_missing_program,
+    naming_the_command,
+    required_command,
+)
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.verbs.push import PushFlags, source_of
 from tpukit.cli.views import job_views, outcome_views
@@ -124,16 +130,13 @@ def run(
     from tpukit.ssh.fan_out import values
 
     toolkit = toolkit.by(route)
-    line = flag.remote_command(command)
-    if not line:
-        fix = Fix.command("tpukit", "run", name, "--", "hostname", note="for example")
-        raise BadInput("there is no command to run", fix=fix)
+    line = required_command("run", name, command, "hostname")
     variables = given_variables(environment, toolkit)
     _check(how, tree, toolkit.console)
     request, log_limit = _request(how, line), flag.size(how.log_limit or "1G")
     source = source_of(tree, toolkit.console) if tree.push else None
     patience = flag.seconds(timeout)
-    with nothing_started():
+    with nothing_started(), naming_the_command("run", name, command or ()):
         workers = toolkit.reach.workers(name, worker, patience)
         recipe = environment_for(toolkit, environment.with_, workers, line)
         if how.detach:

@@ -14,7 +14,13 @@ from typer import Option
 
 from tpukit.cli import parameters as flag
 from tpukit.cli.interrupted_runs import nothing_started
-from tpukit.cli.python_commands import NO_PROGRAM, environment_for, explain_missing_program
+from tpukit.cli.python_commands import (
+    NO_PROGRAM,
+    environment_for,
+    explain_missing_program,
+    naming_the_command,
+    required_command,
+)
 from tpukit.cli.requirement_flags import RequirementFlags
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.verbs import attach, provision
@@ -41,12 +47,12 @@ class TrainFlags(PushFlags):
     push: Annotated[str, Option(metavar="DIRECTORY", help="Folder to push.")] = "."
     run_id: Annotated[str, Option(metavar="RUN", help="Name of the run; default: the time.")] = ""
     fetch: Annotated[
-        str,
+        list[str] | None,
         Option(
             metavar="PATH",
             help="At the end, copy this file or folder back, from worker 0; it is never pushed.",
         ),
-    ] = ""
+    ] = None
 
 
 def train(
@@ -64,8 +70,8 @@ def train(
 
     With --with or --requirements, tpukit first brings the environment up to date. The run is
     detached: Ctrl-C, a closed lid or a lost connection does not end it, and `tpukit attach` follows
-    it again. The exit status is the highest of all workers. The push replaces a file that differs
-    from yours: name what the program writes with --fetch, or in .gitignore.
+    it again. The exit status is the highest of all workers. The push is refused if it would replace
+    what a program has written: name that with --fetch, or in .gitignore.
 
     Examples:
       tpukit train demo -- python train.py --steps 1000
@@ -76,26 +82,17 @@ def train(
     from tpukit.ssh.fan_out import values
 
     toolkit = toolkit.by(route)
-    line = flag.remote_command(command)
-    if not line:
-        fix = Fix.command("tpukit", "train", name, "--", "python", "train.py", note="for example")
-        raise BadInput("there is no command to run", fix=fix)
+    line = required_command("train", name, command, "python train.py")
     if toolkit.flags.as_json:
         fix = Fix(note="tpukit run --push . --detach --json only starts it")
         raise BadInput("--json cannot show a log", fix=fix)
-    path = PurePosixPath(how.fetch)
-    no_name = not path.parts or path.is_absolute() or ".." in path.parts
-    if how.fetch and (no_name or set("*?[") & {*how.fetch}):
-        fix = Fix(note="name a file or folder that the program writes in its folder")
-        raise BadInput(f"--fetch cannot copy {one_line(how.fetch)}", fix=fix)
-    if how.fetch and ("," in name or is_pattern(name)):
-        raise BadInput("--fetch needs one slice", fix=Fix(note="name one, or leave out --fetch"))
+    fetched = _fetched(how, name)
     variables = given_variables(environment, toolkit)
     check_run_id(how.run_id)
     source = source_of(how, toolkit.console)
-    if how.fetch:  # results of an earlier run, which may differ among the workers
-        source = replace(source, tree=source.tree.without(how.fetch))
-    with nothing_started():
+    if fetched:  # results of an earlier run, which may differ among the workers
+        source = replace(source, tree=source.tree.without(fetched))
+    with nothing_started(), naming_the_command("train", name, command or ()):
         workers = toolkit.reach.workers(name, "all", flag.seconds(timeout))
         recipe = environment_for(toolkit, environment.with_, workers, line)
         provisions = bool(environment.with_) or on_top != RequirementFlags()
@@ -116,16 +113,33 @@ def train(
     result = attach.attach(toolkit, name, run, OutputFlags(timeout=timeout), route)
     if result.status == NO_PROGRAM:
         explain_missing_program(toolkit, workers, recipe, line)
-    if not how.fetch:
+    if not fetched:
         return result
-    results = f"{name}:{posixpath.join(source.target.removeprefix('./'), how.fetch)}"
-    back = os.path.relpath((source.tree.root / path).parent)
+    results = f"{name}:{posixpath.join(source.target.removeprefix('./'), fetched)}"
+    back = os.path.relpath((source.tree.root / fetched).parent)
     back = os.path.join("" if back[0] == "." else ".", back, "")  # never like NAME:PATH
     again = Fix.command("tpukit", "cp", results, back, note="copies what the run has written")
     if result is LEFT:
         return replace(result, next=[again])
     copy = partial(cp, toolkit, [results, back], timeout=timeout, route=route)
     return _with_results(result, again, copy)
+
+
+def _fetched(how: TrainFlags, name: str) -> str:
+    """Return the path to copy back, or ""; raise `BadInput` if it cannot be copied."""
+    if not how.fetch:
+        return ""
+    if len(how.fetch) > 1:
+        fix = Fix(note="let the program write into one folder, and name that")
+        raise BadInput("--fetch takes one file or folder", fix=fix)
+    path = PurePosixPath(how.fetch[0])
+    no_name = not path.parts or path.is_absolute() or ".." in path.parts
+    if no_name or set("*?[") & {*how.fetch[0]}:
+        fix = Fix(note="name a file or folder that the program writes in its folder")
+        raise BadInput(f"--fetch cannot copy {one_line(how.fetch[0])}", fix=fix)
+    if "," in name or is_pattern(name):
+        raise BadInput("--fetch needs one slice", fix=Fix(note="name one, or leave out --fetch"))
+    return how.fetch[0]
 
 
 def _with_results(result: View, again: Fix, copy: Callable[[], View]) -> View:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
+from tpukit.accelerators import AcceleratorType
 from tpukit.cli import parameters as flag
 from tpukit.cli.dry_run import DryRun
 from tpukit.cli.request import DEFAULTS, RequestFlags, wanted
@@ -41,6 +42,13 @@ Page = Annotated[
 Measure = Annotated[
     bool, Option("--measure", help="Also measure the devices, as tpukit smoke --level 2 does.")
 ]
+Fits = Annotated[
+    str,
+    Option(
+        metavar="PROGRAM.py:STEP",
+        help="First require that this step fits, as tpukit fit finds out.",
+    ),
+]
 Recreate = Annotated[
     bool, Option("--recreate", help="If the slice was preempted or terminated, delete it first.")
 ]
@@ -64,6 +72,7 @@ def up(
     keep: Keep = False,
     page: Page = "",
     measure: Measure = False,
+    fits: Fits = "",
     capacity: CapacityFlags = ONE_PLACE,
     options: RequestFlags = DEFAULTS,
     proxy: flag.ProxyFlags = flag.DIRECT,
@@ -71,9 +80,9 @@ def up(
     """Create, reach, provision and test a slice.
 
     If you run it again, it continues with the same slice and does only the missing work. It tries
-    several zones and types as `tpukit create` does. With --ttl or --idle, a guard on worker 0
-    deletes the slice, even if your machine is off. With --keep it runs until Ctrl-C, and creates
-    the slice again if it is lost.
+    several zones and types as `tpukit create` does. With --ttl, --idle or --claim-within, a guard
+    on worker 0 deletes the slice, even if your machine is off. With --keep it runs until Ctrl-C,
+    and creates the slice again if it is lost.
 
     Examples:
       tpukit up v3-8
@@ -115,6 +124,8 @@ def up(
     load = Load(2) if measure else QUICK
     check_level(chosen, load.level)
     path = check_page(page) if page else None
+    if fits:
+        _require_fit(toolkit, fits, sought)
     toolkit.reach.unlock_key()
     remove_lost(toolkit)
     if keep:
@@ -155,6 +166,15 @@ def _times(toolkit: Toolkit, accelerator_type: str, recipe: str) -> StageTimes:
     return StageTimes(toolkit.paths.stage_times, f"{place} {accelerator_type} {recipe}")
 
 
+def _require_fit(toolkit: Toolkit, program: str, sought: Search) -> None:
+    """Raise `VerificationFailed` if the step does not fit on a type that the search may choose."""
+    from tpukit.fit.compiler import TrainingStep, require
+
+    names = dict.fromkeys(request.accelerator_type for request in sought.requests)
+    toolkit.console.say(f"compiling {program} for {' and '.join(names)}")
+    require(TrainingStep.parse(program), [AcceleratorType.parse(name) for name in names])
+
+
 def _idling(options: RequestFlags, idle: str) -> RequestFlags:
     """Return the request with a label for the longest idle time, if one is given."""
     if not idle:
@@ -189,9 +209,15 @@ def _kept(
     from tpukit.cli.verbs.watch import check_places
     from tpukit.watch.saved_watches import WatchSpec
 
-    request, zones = sought.requests[0], [request_.zone for request_ in sought.requests[1:]]
-    if capacity.types:
-        raise BadInput("--keep needs a single type", fix=Fix(note="leave out --types"))
+    request = sought.requests[0]
+    zones = [other.zone for other in sought.requests[1:] if other.api == request.api]
+    if capacity.claim_within:
+        raise BadInput(
+            "--keep and --claim-within exclude each other", fix=Fix(note="leave one out")
+        )
+    if capacity.types or capacity.purchase:
+        fix = Fix(note="leave out --types and --purchase")
+        raise BadInput("--keep makes the same slice again", fix=fix)
     if request.queue_only:
         what = f"--keep cannot make a {request.provisioning} slice again"
         raise BadInput(what, fix=Fix(note=f"leave out --keep or --{request.provisioning}"))

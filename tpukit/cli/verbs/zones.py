@@ -2,32 +2,54 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Annotated
 
-from typer import Argument
+from typer import Argument, Option
 
 from tpukit import accelerators
+from tpukit.accelerators import AcceleratorType
 from tpukit.cli import listings
+from tpukit.cli.parameters import file_bytes
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.views import type_views
 from tpukit.console import View
 from tpukit.errors import BadInput, Fix
-from tpukit.text import one_line
+from tpukit.text import counted, one_line
 
 Prefix = Annotated[
     str, Argument(metavar="[PREFIX]", help="Start of types that the zones offer: v4, v6e-16.")
 ]
 
 
-def zones(toolkit: Toolkit, prefix: Prefix = "") -> View:
+Capacity = Annotated[
+    str,
+    Option("--capacity", metavar="TYPE", help="Show what earlier requests for a type came to."),
+]
+From = Annotated[
+    str, Option("--from", metavar="FILE", help="Add a colleague's --capacity TYPE --json first.")
+]
+
+
+def zones(toolkit: Toolkit, prefix: Prefix = "", capacity: Capacity = "", from_: From = "") -> View:
     """List the zones that the API shows you, with the generations that they offer.
 
     An offered type may lack quota or capacity. The last column compares the API with our table.
+    With --capacity, it shows the places that were asked for a type from this machine, and makes no
+    call; --anywhere begins with the zones that gave one within a week, and ends with those that
+    refused within a day.
 
     Examples:
       tpukit zones
       tpukit zones v5litepod-16
+      tpukit zones --capacity v6e-8
+      tpukit zones --capacity v6e-8 --from ada.json
     """
+    if capacity:
+        return _capacity(toolkit, AcceleratorType.parse(accelerators.spelled(capacity)), from_)
+    if from_:
+        raise BadInput("--from needs --capacity", fix=Fix(note="add --capacity TYPE"))
     wanted = (toolkit.flags.zone,) if toolkit.flags.zone else ()
     offered = listings.accelerator_types(toolkit.cloud, wanted)
     spelled = accelerators.spelled(prefix)
@@ -45,3 +67,23 @@ def zones(toolkit: Toolkit, prefix: Prefix = "") -> View:
             fix=Fix.command("tpukit", "types", "--live"),
         )
     return type_views.zones(shown, offered)
+
+
+def _capacity(toolkit: Toolkit, accelerator: AcceleratorType, file: str) -> View:
+    from tpukit.slices.capacity_memory import by_place, parsed
+
+    memory = toolkit.cloud.capacity
+    if file:
+        try:
+            document = json.loads(file_bytes(file, "--from", 1 << 22) or b"")
+        except (ValueError, RecursionError) as error:
+            raise BadInput(f"{one_line(file)} is not a JSON document") from error
+        theirs = document.get("attempts", []) if isinstance(document, Mapping) else []
+        known = {*memory.attempts()}
+        new = [
+            one for one in parsed(theirs if isinstance(theirs, list) else []) if one not in known
+        ]
+        memory.add(new)
+        toolkit.console.say(f"{counted(len(new), 'new attempt')} from {one_line(file)}")
+    attempts = memory.attempts(accelerator.name)
+    return type_views.capacity(by_place(attempts), attempts, toolkit.clock.time())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ _USUAL = (
     *("OWNER", "CREATED", "HOURS", "LEFT", "COST", "PURPOSE"),
 )
 #: LEFT is the same end as EXPIRES, in words.
-COLUMNS = (*_USUAL, "EXPIRES")
+COLUMNS = (*_USUAL, "EXPIRES", "CLAIM")
 #: The columns that a narrow terminal does without, the first one first.
 _SPARE = ("HOURS", "OWNER", "CREATED", "PURPOSE", "CAPACITY", "WORKERS", "COST")
 
@@ -149,6 +150,7 @@ def described(slice_: Slice, now: float, rates: Mapping[str, float]) -> View:
         "created": f"{created}Z ({lifetime.ago(created, now)})" if created else "",
         "hours": _figure(lives.hours),
         "expires": f"{lives.expires} ({_left(lives)})" if lives.expires else lives.unreadable,
+        "claim": f"by {lives.claim}, else it is deleted" if lives.claim else "",
         "cost": _figure(lives.cost),
         "purpose": lives.purpose,
         **workers,
@@ -166,8 +168,28 @@ def _next(slice_: Slice) -> list[Fix]:
     if slice_.lost:
         return [Fix.command("tpukit", "delete", *place, note="it does not come back")]
     if slice_.ready:
-        return [Fix.command("tpukit", "ssh", *place), Fix.command("tpukit", "doctor", *place)]
+        return [
+            *claims([slice_]),
+            Fix.command("tpukit", "ssh", *place),
+            Fix.command("tpukit", "doctor", *place),
+        ]
     return [Fix.command("tpukit", "start", *place)] if slice_.state == "STOPPED" else []
+
+
+def claims(slices: Iterable[Slice]) -> list[Fix]:
+    """Return the command that claims each slice that waits for it."""
+    return [
+        Fix.command(
+            *("tpukit", "extend", slice_.name, "--zone", slice_.zone),
+            note=f"claims it, as ssh, run and train do; else it is deleted at {_time(end)}",
+        )
+        for slice_ in slices
+        if (end := lifetime.claim_end(slice_)) is not None
+    ]
+
+
+def _time(seconds: float) -> str:
+    return time.strftime("%H:%M:%S UTC", time.gmtime(seconds))
 
 
 def extended(slices: Sequence[Slice], now: float) -> View:
@@ -182,14 +204,16 @@ def extended(slices: Sequence[Slice], now: float) -> View:
 
 def unguarded(slices: Iterable[Slice]) -> list[str]:
     """Return a warning about the slices with an end, because no label says if they have a guard."""
-    names = [slice_.name for slice_ in slices if lifetime.EXPIRES in slice_.labels]
+    ends = {lifetime.EXPIRES, lifetime.CLAIM}
+    names = [slice_.name for slice_ in slices if ends & slice_.labels.keys()]
     if not names:
         return []
     several = len(names) > 1
     end = "end by themselves" if several else "ends by itself"
     return [
         f"{'slices' if several else 'slice'} {', '.join(names)} {end} only under a guard, which "
-        f"tpukit up puts on {'them' if several else 'it'}; tpukit reap deletes expired slices"
+        f"tpukit up puts on {'them' if several else 'it'}; tpukit reap deletes slices whose time "
+        "is up"
     ]
 
 
@@ -204,7 +228,16 @@ def _slice_row(slice_: Slice, now: float, rates: Mapping[str, float]) -> list[ob
     seconds = "" if lives.seconds_left is None else f"{lives.seconds_left:.0f}"
     left = Cell(lives.unreadable or seconds, _left(lives))
     used = (_figure(lives.hours), left, _figure(lives.cost), lives.purpose)
-    return [*cells, workers, capacity, owner, age, *used, lives.expires or lives.unreadable]
+    return [
+        *cells,
+        workers,
+        capacity,
+        owner,
+        age,
+        *used,
+        lives.expires or lives.unreadable,
+        lives.claim,
+    ]
 
 
 def _unless(usual: str, text: str) -> Cell:
@@ -227,7 +260,8 @@ def _left(lives: lifetime.Lifetime) -> str:
         return lives.unreadable
     if lives.seconds_left <= 0:
         return "time is up"
-    return f"{lifetime.span(lives.seconds_left)} left"
+    span = lifetime.span(lives.seconds_left)
+    return f"{span} to claim" if lives.claim == lives.expires else f"{span} left"
 
 
 def _disk(disk: DataDisk) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tpukit.console import Cell, View
@@ -10,6 +11,7 @@ from tpukit.console import Cell, View
 if TYPE_CHECKING:
     from tpukit.accelerators import AcceleratorType, Generation
     from tpukit.cli.listings import Offers
+    from tpukit.slices.capacity_memory import Attempt, PlaceMemory
 
 
 def types(accelerators: Sequence[AcceleratorType]) -> View:
@@ -95,6 +97,27 @@ def zones(shown: Mapping[str, frozenset[str]], offers: Offers) -> View:
         rows.append([zone, " ".join(live), compared])
     document = {"zones": documents, "unreachable": sorted(offers.silent)}
     return View(document, ("ZONE", "OFFERS", "OUR TABLE"), rows, warnings=offers.warnings)
+
+
+def capacity(places: Sequence[PlaceMemory], attempts: Sequence[Attempt], now: float) -> View:
+    """Show what requests for capacity came to, one place in a row."""
+    from tpukit.slices.lifetime import span
+
+    rows = [
+        [
+            place.last.zone,
+            place.last.type,
+            place.last.bought,
+            place.last.api,
+            place.attempts,
+            place.made,
+            place.last.outcome,
+            span(max(0.0, now - place.last.time)),
+        ]
+        for place in places
+    ]
+    columns = ("ZONE", "TYPE", "CAPACITY", "API", "ASKED", "MADE", "LAST", "AGO")
+    return View({"attempts": [asdict(one) for one in attempts]}, columns, rows)
 
 
 def versions(zone: str, names: Sequence[str], generation: str) -> View:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tpukit.cli.views import slice_views
 from tpukit.cli.views.rule_views import with_exposing
-from tpukit.cli.views.slice_views import unhealthy
 from tpukit.cli.views.smoke_views import smoke
 from tpukit.console import View
 from tpukit.errors import Fix
@@ -24,11 +24,12 @@ def up(report: UpReport, bills: bool) -> View:
     program = "pushes this folder, and runs the program there on every worker"
     train = Fix.command("tpukit", "train", name, "--", "python", "train.py", note=program)
     delete = Fix.command("tpukit", "delete", name, note=until)
-    after = (shell, train, delete, *removals(name, report.refusals))
+    claim = slice_views.claims([report.slice])
+    after = (*claim, shell, train, delete, *removals(name, report.refusals))
     shown = replace(smoke(report.smoke), next=after)
     project = report.slice.network_project or report.slice.project
     shown = with_exposing(shown, report.exposing, project)
-    warnings = (*shown.warnings, *unhealthy(report.slice), *_unguarded(report.guard))
+    warnings = (*shown.warnings, *slice_views.unhealthy(report.slice), *_unguarded(report.guard))
     return replace(shown, document=report.document(), warnings=warnings)
 
 
