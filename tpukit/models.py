@@ -93,7 +93,7 @@ class Slice(Documented):
     `external_addresses` is True if they were requested; the workers get them a little later.
     """
 
-    _hidden = ("metadata", "network_project")  # metadata can carry secrets
+    _hidden = ("metadata", "network_project", "operation")  # metadata can carry secrets
     name: str
     project: str
     zone: str
@@ -120,6 +120,7 @@ class Slice(Documented):
     data_disks: tuple[DataDisk, ...] = ()
     api: str = "tpu"  #: its API, because two APIs may have slices of the same name
     unreadable: tuple[str, ...] = ()  #: the API's names of unreadable fields
+    operation: str = ""  #: that makes it, if the API keeps this in the slice itself
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "labels", dict(sorted(self.labels.items())))

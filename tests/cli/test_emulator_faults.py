@@ -55,7 +55,7 @@ def test_a_fault_is_added_met_listed_and_cleared(tpukit: Tpukit) -> None:
         "emulator", "fault", "add", "stockout", "--name", "scarce", "--times", "2"
     )
     (rule,) = added["faults"]
-    method = "nodes.create instances.insert"
+    method = "nodes.create instances.insert instanceGroupManagers.insert"
     assert (rule["method"], rule["name"], rule["times"]) == (method, "scarce", 2)
     refused = tpukit.ends_with(6, "create", "v3-8", "scarce")
     assert "no more capacity" in refused.stderr
@@ -99,7 +99,7 @@ def test_every_kind_of_fault_stands_in_the_help_and_on_the_page(tpukit: Tpukit) 
     add = ("emulator", "fault", "add")
     refused = tpukit.ends_with(2, *add, "--kind", "operation", "--method", "nodes.stop").stderr
     methods = re.findall(r"[a-zA-Z]+\.[a-z]+\b", refused)
-    assert len(methods) == 8
+    assert len(methods) == 10
     assert [method for method in methods if f"`{method}`" not in row] == []
 
 

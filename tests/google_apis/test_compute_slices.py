@@ -177,6 +177,21 @@ def test_a_group_that_a_start_could_not_fill_is_withdrawn(cloud: Cloud) -> None:
     assert parts(cloud) == []
 
 
+@pytest.mark.parametrize("phase", ["after", "before"])
+def test_a_lost_answer_to_a_group_without_capacity_withdraws_it_too(
+    cloud: Cloud, phase: str
+) -> None:
+    cloud.fault(preset="stockout")
+    if phase == "after":
+        cloud.fault(method=METHOD, kind="reset", phase="after")
+    else:  # a create that was killed at this point
+        request = asked(cloud)
+        cloud.tpu.create(request)
+    with pytest.raises(NoCapacity):
+        create(cloud, asked(cloud))
+    assert parts(cloud) == []
+
+
 def test_flex_start_waits_for_capacity(cloud: Cloud) -> None:
     request = asked(cloud, provisioning="flex-start")
     request = replace(request, labels={**request.labels, MAX_RUN: "3600"})
@@ -249,9 +264,26 @@ def test_an_update_changes_all_workers_and_keeps_the_items_of_each(cloud: Cloud)
     assert len(cloud.tpu.operations(ZONE, "demo", "update")) == 12
 
 
+def test_an_update_gives_no_worker_the_number_of_another(cloud: Cloud) -> None:
+    create(cloud, asked(cloud))
+    instances = cloud.server.service.context.state.instances
+    last = max(instances)
+    record = instances[last]
+    items = [
+        item
+        for item in record["instance"]["metadata"]
+        if item["key"] not in ("agent-worker-number", "tpu-env")
+    ]
+    instances[last] = {**record, "instance": {**record["instance"], "metadata": items}}
+    new = {**cloud.tpu.get(ZONE, "demo").metadata, "new": "item"}
+    cloud.tpu.update(ZONE, "demo", SliceChange(metadata=new))
+    keys = {item["key"] for item in instances[last]["instance"]["metadata"]}
+    assert ("new" in keys, "agent-worker-number" in keys) == (True, False)
+
+
 def test_a_half_written_update_is_not_shown_as_done(cloud: Cloud) -> None:
     create(cloud, asked(cloud))
-    cloud.fault(method="instances.setLabels", name="demo-w-001", kind="status")
+    cloud.fault(method="instances.setLabels", name="demo-w-002", kind="status")
     with pytest.raises(TpukitError):
         cloud.tpu.once().update(ZONE, "demo", SliceChange({"a": "b"}))
     assert "a" not in cloud.tpu.get(ZONE, "demo").labels

@@ -95,8 +95,7 @@ class ComputeSlices(ComputeInstances):
             return super().delete(zone, name)
         parts, doing = self._several(zone, name), f"delete slice {name}"
         if parts.group is not None:
-            group = f"zones/{zone}/instanceGroupManagers/{name}"
-            self._write(doing, "DELETE", group)
+            self._write(doing, "DELETE", group_json.group_path(zone, name))
         if parts.ours and (parts.group is None or self._note):
             self._remove_parts(doing, parts)
         return ""
@@ -147,13 +146,17 @@ class ComputeSlices(ComputeInstances):
         )
         return own.union(*found)
 
-    def _failure_of(self, answer: Any, doing: str) -> TpukitError | None:
-        """Return why an operation failed; that of a group fails if its machines cannot be made."""
-        failure, target = super()._failure_of(answer, doing), str(answer.get("targetLink"))
-        made = answer.get("operationType") == "insert" and answer.get("status") == "DONE"
-        if failure or not made or "/instanceGroupManagers/" not in target:
-            return failure
-        return self._refusal(f"{self._url}/zones/{target.partition('/zones/')[2]}", doing)
+    def failure(self, operation: str, doing: str) -> TpukitError | None:
+        """Return why an operation failed. A group is one: it fails if it cannot make its machines.
+
+        The group goes on trying then.
+        """
+        if "/instanceGroupManagers/" not in operation:
+            return super().failure(operation, doing)
+        try:
+            return self._refusal(f"{self._url}/zones/{operation.partition('/zones/')[2]}", doing)
+        except NotFound:
+            return None
 
     def identities(self, zone: str, name: str) -> tuple[WorkerIdentity, ...]:
         """Return the identities that the machines of a slice have published so far."""
@@ -177,8 +180,8 @@ class ComputeSlices(ComputeInstances):
         doing, group = f"read slice {name}", None
         missing = NotFound(f"cannot {doing}: Compute Engine has no machine or group of this name")
         with suppress(NotFound):
-            path = f"{self._url}/zones/{zone}/instanceGroupManagers/{name}"
-            group = self._session.rest(doing, "GET", path)
+            path = group_json.group_path(zone, name)
+            group = self._session.rest(doing, "GET", f"{self._url}/{path}")
         own = f"regions/{region_of(zone)}/instanceTemplates/{group_json.part_name(zone, name)}"
         with reading(doing):
             path = group_json.template_of(group) if group else own
@@ -228,14 +231,15 @@ class ComputeSlices(ComputeInstances):
         return {}
 
     def _completed(self, doing: str, parts: SliceParts) -> str:
-        """Make the policy, if it does not exist, and the group; return the group's operation."""
+        """Make the policy, if it does not exist, and the group; return the group as operation."""
         self._make_policy(doing, parts)
         body = group_json.group_fields(parts, self._project)
-        groups = f"zones/{parts.zone}/instanceGroupManagers"
-        try:
-            return self._write(doing, "POST", groups, body, creates=True)
-        except NameTaken:  # a call with a lost answer made it: the next read shows it
-            return ""
+        group = group_json.group_path(parts.zone, parts.name)
+        # If a call with a lost answer made it, or if it is slow, the next read shows it.
+        with suppress(NameTaken, DeadlinePassed):
+            collection = group.rpartition("/")[0]
+            self._wait(doing, self._write(doing, "POST", collection, body, creates=True))
+        return f"projects/{self._project}/{group}"
 
     def _make_policy(self, doing: str, parts: SliceParts) -> None:
         """Make the policy and wait for it, unless it exists; raise `NameTaken` if not as ours."""
@@ -280,7 +284,7 @@ class ComputeSlices(ComputeInstances):
             return
         for _ in polls(Deadline.after(self._session.clock, _PART_SECONDS), 0.2, 2.0):
             answer = self._operation(operation)
-            if failure := super()._failure_of(answer, doing):
+            if failure := self._failure_of(answer, doing):
                 raise failure
             if answer.get("status") == "DONE":
                 return

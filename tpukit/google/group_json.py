@@ -70,6 +70,11 @@ def part_name(zone: str, name: str) -> str:
     return f"{name}-{zone.rpartition('-')[2]}"
 
 
+def group_path(zone: str, name: str) -> str:
+    """Return the path of a slice's group below its project."""
+    return f"zones/{zone}/instanceGroupManagers/{name}"
+
+
 def place_of_template(template: Any) -> Place:
     """Return the zone and the name of the slice that a template of tpukit is for."""
     name, _, letter = last_part(field(template, "name", str, "")).rpartition("-")
@@ -206,6 +211,7 @@ def _slice(parts: SliceParts, project: str) -> Slice:
         accelerator_type=parts.accelerator_type,
         state=_state(parts),
         topology=_topology(parts),
+        operation=f"projects/{project}/{group_path(parts.zone, parts.name)}" if parts.group else "",
         id=one_line(field(source, "id", str, "")),
         created=instance_json.utc(field(source, "creationTimestamp", str, "")),
         workers=tuple(workers),

@@ -100,7 +100,10 @@ class SliceProvider(Protocol):
         """Request once and return the operation's name; raise `Doubtful` if the answer was lost."""
 
     def delete(self, zone: str, name: str) -> str:
-        """Request once, because the API refuses a repeated delete, and return the operation."""
+        """Request once, because the API refuses a repeated delete, and return the operation.
+
+        Returns "" if this deletes only a part, so that the caller looks and asks again.
+        """
 
     def start(self, zone: str, name: str) -> str:
         """Request once that a stopped slice starts, and return the operation's name."""

@@ -186,7 +186,7 @@ class _Creation:
         if slice_.state == "STOPPED" and not self.started:
             self.operation = self.seen.asked(self.provider.start, slice_, self.on_state)
             self.started = bool(self.operation)
-        elif failure := self._failure():
+        elif failure := self._failure(slice_.operation):
             # One machine that does not start again keeps its disk.
             if slice_.api == "compute" and (not self.started or HOSTS in slice_.labels):
                 self._withdraw(slice_)
@@ -220,10 +220,11 @@ class _Creation:
         told = update(self.provider, slice_, edits, deadline=self.deadline, on_state=self.on_state)
         return told.slice
 
-    def _failure(self) -> TpukitError | None:
+    def _failure(self, other: str = "") -> TpukitError | None:
+        """Return why our operation failed, or without one the other operation."""
         verb = "start" if self.started else "create"
         doing = f"{verb} slice {self.request.name}"
-        return self.seen.failure(self.provider, self.operation, doing)
+        return self.seen.failure(self.provider, self.operation or other, doing)
 
     def _nothing_is_left(self) -> None:
         self.seen.state = ""
