@@ -50,7 +50,7 @@ def naming_the_command(verb: str, name: str, command: Sequence[str]) -> Iterator
 
 
 def _is_program(word: str) -> bool:
-    return bool(shutil.which(word)) or Path(word).is_file()
+    return word in _PYTHON or bool(shutil.which(word)) or Path(word).is_file()
 
 
 def _run_by_python(word: str) -> list[str]:
