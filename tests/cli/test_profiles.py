@@ -78,7 +78,7 @@ def test_init_that_ends_early_leaves_no_profile(run: Run, environment: dict[str,
     assert run("config", "list", environment=environment).out == ""
 
 
-def test_a_new_file_of_settings_is_named_as_such(run: Run, environment: dict[str, str]) -> None:
+def test_a_new_profile_is_named_as_such(run: Run, environment: dict[str, str]) -> None:
     words = ("config", "set", "zone", ZONE, "--profile", "typo")
-    assert "a new file" in run(*words, environment=environment).err
-    assert "a new file" not in run(*words, environment=environment).err
+    assert "a new profile" in run(*words, environment=environment).err
+    assert "a new profile" not in run(*words, environment=environment).err

@@ -104,9 +104,9 @@ def set_value(toolkit: Toolkit, name: SettingName, value: SettingValue) -> View:
       tpukit config set project work-project --profile work
     """
     path = toolkit.own_file
-    is_new = not path.exists()
+    is_new = path != toolkit.paths.config_file and not path.exists()
     user_file.set_value(path, name, value)
-    toolkit.console.say(f"{name} is set in {shown_path(path)}{', a new file' * is_new}")
+    toolkit.console.say(f"{name} is set in {shown_path(path)}{', a new profile' * is_new}")
     return View({"path": str(path), "setting": name, "value": value})
 
 
