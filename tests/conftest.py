@@ -139,6 +139,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if _rank_of_mark(item) < len(_LONG) or item.get_closest_marker("journey"):
             item.add_marker(pytest.mark.unmeasured)
     items.sort(key=_rank)
+    workers = getattr(items[0].config, "workerinput", {}).get("workercount", 0) if items else 0
+    items[:] = _short_second(items, workers)
+
+
+def _short_second(items: list[pytest.Item], processes: int) -> list[pytest.Item]:
+    """Return the items with as many short groups as there are processes behind the first groups.
+
+    pytest-xdist gives a process its second group at once if the first has only one or two tests.
+    A second long one would wait behind it.
+    """
+    groups: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        groups.setdefault(_group(item), []).append(item)
+    ordered = list(groups.values())
+    last = max(processes, len(ordered) - processes)
+    ordered = [*ordered[:processes], *ordered[last:], *ordered[processes:last]]
+    return [item for group in ordered for item in group]
 
 
 def _group(item: pytest.Item) -> str:

@@ -88,7 +88,9 @@ def test_nothing_to_do_is_done() -> None:
 
 PROGRAM = """
 import sys, threading, time
+from tpukit.cli import signals
 from tpukit.ssh.fan_out import fan_out
+signals.lose_none()
 over = threading.Event()
 def work(item):
     sys.stdout.write("working\\n")
