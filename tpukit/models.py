@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
-#: States from which a slice cannot recover: delete it and create another one. HIDING and HIDDEN are
-#: not lost: the API can show the slice again (UNHIDING; Cloud TPU API, `Node.State`).
 #: The tiers of capacity that only a queued resource can get.
 QUEUE_ONLY = ("best-effort", "flex-start")
+#: States from which a slice cannot recover: delete it and create another one. HIDING and HIDDEN are
+#: not lost: the API can show the slice again (UNHIDING; Cloud TPU API, `Node.State`).
 LOST_STATES = frozenset({"PREEMPTED", "TERMINATED"})
 #: States in which a queued resource yields nothing more, but uses quota until it is deleted.
 DEAD_STATES = frozenset({"FAILED", "SUSPENDED"})

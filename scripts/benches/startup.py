@@ -11,8 +11,8 @@ from measure import TPUKIT, cpu_seconds, emulator, show, spread, tpukit
 GCLOUD_LIST = ("compute", "tpus", "tpu-vm", "list")
 #: Each of ours, the command of gcloud beside it, and the most of that one's CPU time it may take.
 PAIRS = (
-    (("list",), GCLOUD_LIST, 0.25),
-    (("describe", "demo"), GCLOUD_LIST, 0.25),
+    (("list",), GCLOUD_LIST, 0.3),
+    (("describe", "demo"), GCLOUD_LIST, 0.3),
     (("--help",), ("--help",), 0.12),
     (("--version",), ("--help",), 0.12),
     (("types",), ("--help",), 0.12),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import gc
 import os
 import re
 import resource
@@ -47,9 +46,6 @@ _COMPLETE = ["completion", "--words", "--"]
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command line and exit with its code."""
-    # Imports make hundreds of thousands of objects that are never freed. With Python's default
-    # threshold, searching them for garbage delays the start of every command.
-    gc.set_threshold(50_000)
     signals.lose_none()
     try:
         code = status(list(sys.argv[1:] if arguments is None else arguments))

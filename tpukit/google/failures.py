@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import tpukit.errors as errors
@@ -271,6 +270,7 @@ def _reason(failure: Failure, known: Row | None) -> str:
 def read_table(name: str) -> tuple[tuple[re.Pattern[str], Row], ...]:
     """Return the rows of a table of errors in `data`, with their compiled patterns."""
     import tomllib
+    from importlib.resources import files
 
     text = files("tpukit").joinpath("data", name).read_text(encoding="utf-8")
     rows = tomllib.loads(text)["error"]

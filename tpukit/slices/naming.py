@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -72,6 +71,8 @@ def owner_label(account: str) -> str:
     text = account.lower()
     if label(text) == text:
         return text
+    import hashlib
+
     user, _, domain = text.partition("@")
     stem = label(user).replace("_", "-") + (f"_{label(domain)}" if domain else "")
     return f"{stem[:54]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
