@@ -160,21 +160,32 @@ def test_the_client_finds_the_service_by_the_document_that_is_served(emulator, a
     assert listed["acceleratorTypes"]
 
 
-def test_an_instance_is_made_and_deleted(build):
-    service, place = build("compute", "v1"), {"project": "p", "zone": "us-east5-b"}
-    image = "ubuntu-accel-2204-amd64-tpu-v5e-v5p-v6e"
-    source = f"projects/ubuntu-os-accelerator-images/global/images/family/{image}"
-    wanted = {
-        "name": "host",
-        "machineType": "zones/us-east5-b/machineTypes/ct6e-standard-1t",
+IMAGE = "ubuntu-accel-2204-amd64-tpu-v5e-v5p-v6e"
+
+
+def machine(kind: str) -> dict[str, Any]:
+    """Return what an instance with TPUs and the template of several have in common."""
+    source = f"projects/ubuntu-os-accelerator-images/global/images/family/{IMAGE}"
+    return {
+        "machineType": kind,
         "scheduling": {"provisioningModel": "SPOT"},
         "disks": [{"boot": True, "autoDelete": True, "initializeParams": {"sourceImage": source}}],
         "networkInterfaces": [{}],
     }
 
+
+def ended(waiting: Any) -> None:
+    """Wait for an operation of Compute Engine, which has to succeed."""
+    operation = waiting.execute()
+    assert (operation["status"], "error" in operation) == ("DONE", False), operation
+
+
+def test_an_instance_is_made_and_deleted(build):
+    service, place = build("compute", "v1"), {"project": "p", "zone": "us-east5-b"}
+    wanted = {"name": "host", **machine("zones/us-east5-b/machineTypes/ct6e-standard-1t")}
+
     def done(operation: Any) -> None:
-        ended = service.zoneOperations().wait(**place, operation=operation["name"]).execute()
-        assert (ended["status"], "error" in ended) == ("DONE", False)
+        ended(service.zoneOperations().wait(**place, operation=operation["name"]))
 
     instances = service.instances()
     done(instances.insert(**place, body=wanted, requestId=str(uuid4())).execute())
@@ -183,3 +194,48 @@ def test_an_instance_is_made_and_deleted(build):
     assert [row["name"] for row in scopes["zones/us-east5-b"]["instances"]] == ["host"]
     done(instances.delete(**place, instance="host").execute())
     assert "items" not in instances.list(**place).execute()
+
+
+def test_a_slice_of_several_hosts_is_made_of_its_parts_and_deleted(build):
+    service = build("compute", "v1")
+    place, region = {"project": "p", "zone": "us-east5-b"}, {"project": "p", "region": "us-east5"}
+    policies, templates = service.resourcePolicies(), service.regionInstanceTemplates()
+    groups = service.instanceGroupManagers()
+
+    def done(operation: Any) -> None:
+        if "zone" in operation:
+            ended(service.zoneOperations().wait(**place, operation=operation["name"]))
+        else:
+            ended(service.regionOperations().wait(**region, operation=operation["name"]))
+
+    topology = {"type": "HIGH_THROUGHPUT", "acceleratorTopology": "4x4"}
+    policy = {"name": "wp", "workloadPolicy": topology}
+    done(policies.insert(**region, body=policy, requestId=str(uuid4())).execute())
+    template = {"name": "it", "properties": machine("ct6e-standard-4t")}
+    done(templates.insert(**region, body=template, requestId=str(uuid4())).execute())
+    wanted = {
+        "name": "demo",
+        "baseInstanceName": "demo",
+        "targetSize": 4,
+        "instanceTemplate": "projects/p/regions/us-east5/instanceTemplates/it",
+        "resourcePolicies": {"workloadPolicy": "projects/p/regions/us-east5/resourcePolicies/wp"},
+        "targetSizePolicy": {"mode": "BULK"},
+        "instanceLifecyclePolicy": {"defaultActionOnFailure": "DO_NOTHING"},
+    }
+    done(groups.insert(**place, body=wanted, requestId=str(uuid4())).execute())
+    one = {**place, "instanceGroupManager": "demo"}
+    for _ in range(3000):
+        if groups.get(**one).execute()["status"]["isStable"]:
+            break
+        asyncio.run(asyncio.sleep(0.02))
+    members = groups.listManagedInstances(**one).execute()["managedInstances"]
+    assert [member["instanceStatus"] for member in members] == ["RUNNING"] * 4
+    assert "items" not in groups.listErrors(**one).execute()
+    scopes = groups.aggregatedList(project="p").execute()["items"]
+    assert [row["name"] for row in scopes["zones/us-east5-b"]["instanceGroupManagers"]] == ["demo"]
+    done(groups.delete(**one).execute())
+    done(templates.delete(**region, instanceTemplate="it").execute())
+    done(policies.delete(**region, resourcePolicy="wp").execute())
+    assert "items" not in service.instances().list(**place).execute()
+    assert "items" not in templates.list(**region).execute()
+    assert "items" not in policies.list(**region).execute()
