@@ -104,8 +104,8 @@ def test_every_document_has_these_keys_and_no_others() -> None:
         (
             a_slice(),
             "name project zone accelerator_type topology runtime_version state id health "
-            "health_description provisioning network subnetwork workers labels tags created "
-            "queued_resource service_account external_addresses data_disks api unreadable",
+            "health_description provisioning reservation network subnetwork workers labels tags "
+            "created queued_resource service_account external_addresses data_disks api unreadable",
         ),
         (
             rule,

@@ -106,6 +106,7 @@ class Slice(Documented):
     topology: str = ""
     #: "on-demand", "spot", "preemptible", "reserved", one of `QUEUE_ONLY`, or a newer word
     provisioning: str = "on-demand"
+    reservation: str = ""  #: the name of the reservation, if the API says it
     network: str = ""
     network_project: str = ""  #: the host project of a Shared VPC, or "" for the slice's project
     subnetwork: str = ""
@@ -175,6 +176,7 @@ class SliceRequest:
     accelerator_type: str
     runtime_version: str
     provisioning: str = "on-demand"
+    reservation: str = ""  #: whose capacity a reserved slice takes; "" is any, Cloud TPU API only
     network: str = "default"
     subnetwork: str = ""
     external_addresses: bool = True
@@ -188,7 +190,8 @@ class SliceRequest:
     @property
     def queue_only(self) -> bool:
         """Whether only a queued resource can get this capacity."""
-        return self.api == "tpu" and self.provisioning in QUEUE_ONLY
+        named = self.provisioning == "reserved" and bool(self.reservation)
+        return self.api == "tpu" and (named or self.provisioning in QUEUE_ONLY)
 
     @property
     def network_place(self) -> tuple[str, str]:
@@ -213,6 +216,7 @@ class SliceRequest:
             runtime_version=self.runtime_version,
             state="",
             provisioning=self.provisioning,
+            reservation=self.reservation,
             network=network,
             network_project=project,
             subnetwork=self.subnetwork,

@@ -82,6 +82,42 @@ def test_each_worker_of_a_group_learns_its_place_from_its_own_metadata_server(
     assert local.run("delete", "demo", "--yes", extra=extra).status == 0
 
 
+@pytest.mark.parametrize(("kind", "workers"), [("v6e-1", 1), ("v6e-16", 4)])
+def test_a_reservation_is_named_and_comes_back_by_its_name(
+    local: Local, kind: str, workers: int
+) -> None:
+    extra = {"TPUKIT_APIS": "tpu,compute", "TPUKIT_ZONE": ZONE}
+    create = ("create", kind, "demo", "--api", "compute", "--reservation")
+    mine = f"mine-{kind}"
+    missing = local.run(*create, mine, extra=extra).says(2).err
+    assert f"Specified reservations [{mine}] do not exist" in missing
+    own = ("reservation", mine, "--zone", ZONE, "--generation", "v6e", "--chips", "16")
+    assert local.run("emulator", "add", *own, extra=extra).status == 0
+    assert local.run(*create, mine, extra=extra).status == 0
+    described = local.run("describe", "demo", "--json", extra=extra).document["slice"]
+    assert (described["provisioning"], described["reservation"]) == ("reserved", mine)
+    assert len(described["workers"]) == workers
+    assert local.run(*create, mine, extra=extra).status == 0
+    assert f"reservation is {mine}, not hers" in local.run(*create, "hers", extra=extra).says(5).err
+    assert local.run("delete", "demo", "--yes", extra=extra).status == 0
+
+
+def test_the_cloud_tpu_api_takes_a_named_reservation_through_its_queue(local: Local) -> None:
+    zone = "us-central2-b"
+    extra = {"TPUKIT_ZONE": zone}
+    own = ("reservation", "mine", "--zone", zone, "--generation", "v4", "--chips", "16")
+    assert local.run("emulator", "add", *own, extra=extra).status == 0
+    made = local.run("create", "v4-8", "demo", "--reservation", "mine", extra=extra)
+    assert (made.status, made.out) == (0, "demo\n"), made.err
+    assert local.run("queue", "list", extra=extra).out.split("\t")[5] == "reserved"
+    refused = local.run("create", "v4-8", "other", "--reservation", "hers", extra=extra).says(6)
+    assert "Reservation not found" in refused.err
+    assert "exists: queued resource other" in refused.err
+    assert local.run("list", "-o", "name", extra=extra).out == "demo\n"
+    assert local.run("delete", "demo", "other", "--yes", extra=extra).status == 0
+    assert local.run("queue", "list", extra=extra).out == ""
+
+
 def test_compute_engine_makes_what_the_queue_would_and_refuses_the_rest(local: Local) -> None:
     extra = {"TPUKIT_APIS": "tpu,compute"}
     place = ("--zone", ZONE, "--api", "compute")
@@ -96,7 +132,7 @@ def test_compute_engine_makes_what_the_queue_would_and_refuses_the_rest(local: L
     assert local.run("delete", "flex", "--yes", extra=extra).status == 0
     for words, told in {
         ("v5litepod-16",): "cannot create v5litepod-16 through Compute Engine",
-        ("v6e-1", "--reserved"): "cannot ask Compute Engine for reserved capacity",
+        ("v6e-1", "--reserved"): "Compute Engine needs the name of a reservation",
     }.items():
         said = local.run("create", words[0], "no", *words[1:], *place, extra=extra).says(2)
         assert told in said.err

@@ -79,7 +79,7 @@ VERBS = tuple(name for name in SUMMARIES if name not in GROUPS)
 _MANY = 24
 _SUBJECTS = {
     "Capacity": "zones anywhere types keep_trying max_wait"
-    " spot preemptible reserved on_demand best_effort flex_start max_run_duration",
+    " spot preemptible reserved reservation on_demand best_effort flex_start max_run_duration",
     "Network": "source_ranges no_firewall network subnetwork internal_ips tags"
     " iap jump accept_new_host_keys",
     "Workers": "runtime_version allow_unfit_runtime data_disks service_account metadata"

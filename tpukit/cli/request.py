@@ -34,6 +34,7 @@ class RequestFlags:
         bool, Option("--preemptible", help="The older form of spot, for at most 24 hours.")
     ] = False
     reserved: Annotated[bool, Option("--reserved", help="Capacity of a reservation.")] = False
+    reservation: Annotated[str, Option(metavar="NAME", help="Capacity of this reservation.")] = ""
     on_demand: Annotated[
         bool, Option("--on-demand", help="Capacity that is never preempted (default).")
     ] = False
@@ -83,14 +84,15 @@ class RequestFlags:
     def repeated(self) -> tuple[str, ...]:
         """Return the flags that a later `up` needs to find the same slice, without route flags."""
         said = [f"--{tier}" for tier in _BOUGHT[:-1] if self.buys(tier)]
-        for name in ("network", "runtime_version", "max_run_duration", "api"):
+        for name in ("reservation", "network", "runtime_version", "max_run_duration", "api"):
             value = getattr(self, name)
             said += [f"--{name.replace('_', '-')}", value] if value else []
         return tuple(said)
 
     def buys(self, tier: str) -> bool:
         """Return True if the flag of a tier of capacity was given."""
-        return bool(getattr(self, tier.replace("-", "_")))
+        named = tier == "reserved" and bool(self.reservation)
+        return named or bool(getattr(self, tier.replace("-", "_")))
 
 
 DEFAULTS = RequestFlags()
@@ -169,7 +171,7 @@ def on_both_roads(
         return [flags]
     try:
         machine_of(accelerator.name)
-        check_capacity(_provisioning(flags))
+        check_capacity(_provisioning(flags), flags.reservation)
     except BadInput:
         return [flags]
     return [replace(flags, api=api) for api in ("tpu", "compute")]
@@ -196,6 +198,7 @@ def _request(
         accelerator_type=accelerator.name,
         runtime_version=_runtime(accelerator, flags, api),
         provisioning=_provisioning(flags),
+        reservation=flags.reservation,
         network=flags.network or toolkit.settings.get("network") or "default",
         subnetwork=flags.subnetwork,
         external_addresses=not flags.internal_ips,
@@ -300,7 +303,7 @@ def _api(toolkit: Toolkit, accelerator: AcceleratorType, flags: RequestFlags) ->
     if api == "compute":
         from tpukit.google.instance_json import check_capacity
 
-        check_capacity(_provisioning(flags))
+        check_capacity(_provisioning(flags), flags.reservation)
     return api
 
 

@@ -88,7 +88,7 @@ class ComputeInstances(RestProvider):
         raise NotFound(f"Compute Engine has no queued resource {name}")
 
     def create(self, request: SliceRequest) -> str:
-        instance_json.check_capacity(request.provisioning)
+        instance_json.check_capacity(request.provisioning, request.reservation)
         created = request.labels.get("tpukit-created", "")
         return self._write(
             f"create slice {request.name}",

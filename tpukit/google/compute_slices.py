@@ -70,7 +70,7 @@ class ComputeSlices(ComputeInstances):
         """
         if shape_of(request.accelerator_type).hosts == 1:
             return super().create(request)
-        instance_json.check_capacity(request.provisioning)
+        instance_json.check_capacity(request.provisioning, request.reservation)
         doing, template = f"create slice {request.name}", group_json.template_fields(request)
         place = f"regions/{region_of(request.zone)}/instanceTemplates"
         parts = SliceParts(request.zone, request.name, template)

@@ -106,6 +106,7 @@ def _slice(instance: Any, project: str) -> Slice:
         tags=tuple(map(one_line, field(_tags(instance), "items", list, []))),
         metadata=items,
         provisioning=_provisioning(scheduling),
+        reservation=_reservation(instance),
         created=utc(_text(instance, "creationTimestamp")),
         service_account=_text(accounts[0], "email") if accounts else "",
         external_addresses=bool(access),
@@ -217,7 +218,7 @@ def _capacity(request: SliceRequest) -> Json:
     scheduling: dict[str, Any] = {
         "provisioningModel": _MODELS[request.provisioning],
         "onHostMaintenance": "TERMINATE",  # TPUs cannot migrate
-        "automaticRestart": request.provisioning == "on-demand",
+        "automaticRestart": request.provisioning in ("on-demand", "reserved"),
     }
     none = {"reservationAffinity": {"consumeReservationType": "NO_RESERVATION"}}
     if request.provisioning == "spot":
@@ -227,18 +228,32 @@ def _capacity(request: SliceRequest) -> Json:
         scheduling["instanceTerminationAction"] = "DELETE"
         scheduling["maxRunDuration"] = {"seconds": request.labels[MAX_RUN]}
         return {"scheduling": scheduling, **none}
+    if request.provisioning == "reserved":
+        scheduling["instanceTerminationAction"] = "DELETE"
+        affinity = {
+            "consumeReservationType": "SPECIFIC_RESERVATION",
+            "key": "compute.googleapis.com/reservation-name",
+            "values": [request.reservation],
+        }
+        return {"scheduling": scheduling, "reservationAffinity": affinity}
     return {"scheduling": scheduling}
 
 
-def check_capacity(provisioning: str) -> None:
-    """Raise `BadInput` if tpukit cannot ask Compute Engine for this kind of capacity.
-
-    A reservation needs a name there, which no flag of tpukit gives.
-    """
-    if provisioning not in ("on-demand", "spot", "flex-start"):
-        what = f"tpukit cannot ask Compute Engine for {provisioning} capacity"
+def check_capacity(provisioning: str, reservation: str) -> None:
+    """Raise `BadInput` if Compute Engine has no such capacity, or needs a reservation's name."""
+    if provisioning == "reserved" and not reservation:
+        what = "Compute Engine needs the name of a reservation"
+        raise BadInput(what, fix=Fix(note="--reservation NAME; or --api tpu"))
+    if provisioning not in _MODELS:
+        what = f"Compute Engine has no {provisioning} capacity for TPUs"
         fix = Fix(note="leave it out, or use --spot or --flex-start; or --api tpu")
         raise BadInput(what, fix=fix)
+
+
+def _reservation(instance: Any) -> str:
+    affinity = field(instance, "reservationAffinity", dict, {})
+    names = field(affinity, "values", list, [])
+    return last_part(field({"name": names[0]}, "name", str, "")) if names else ""
 
 
 def _provisioning(scheduling: Any) -> str:

@@ -291,7 +291,7 @@ def queued_fields(request: QueueRequest, parent: str) -> Json:
     """
     name, count, bought = request.slice.name, request.count, request.slice.provisioning
     several = "multiNodeParams" if request.slice.queue_only else "multisliceParams"
-    tier = {CAPACITY: bought} if request.slice.queue_only else {}
+    tier = {CAPACITY: bought} if bought in QUEUE_ONLY else {}
     labels = {**request.slice.labels, **tier}
     spec = _given(
         parent=parent,
@@ -302,12 +302,13 @@ def queued_fields(request: QueueRequest, parent: str) -> Json:
         spec[several] = {"nodeCount": count, "nodeIdPrefix": name}
     seconds = request.valid_seconds
     until = {} if seconds is None else {"validUntilDuration": f"{int(seconds)}s"}
+    whose = request.slice.reservation or "-"
     return {
         "tpu": {"nodeSpec": [spec]},
         **({"spot": {}} if bought == "spot" else {}),
         **({"bestEffort": {}} if bought == "best-effort" else {}),
         **(_flex_start(labels) if bought == "flex-start" else {}),
-        **({"reservationName": f"{parent}/reservations/-"} if bought == "reserved" else {}),
+        **({"reservationName": f"{parent}/reservations/{whose}"} if bought == "reserved" else {}),
         **({"queueingPolicy": until} if until else {}),
     }
 

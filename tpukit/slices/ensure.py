@@ -39,7 +39,7 @@ LOOK_SECONDS = 3.0
 #: Fields in which an existing slice must equal the request.
 _SPEC = (
     *("api", "accelerator_type", "runtime_version", "provisioning"),
-    *("network", "subnetwork", "service_account"),
+    *("reservation", "network", "subnetwork", "service_account"),
 )
 
 

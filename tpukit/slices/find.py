@@ -197,7 +197,9 @@ def _flags(slice_: Slice) -> Iterator[str]:
     kind, life = slice_.accelerator_type, lifetime.asked(slice_.labels)
     usual = AcceleratorType.parse(kind).runtime_version if is_listed(kind) else ""
     account = slice_.service_account
-    if slice_.provisioning != "on-demand":
+    if slice_.reservation:
+        yield from ("--reservation", slice_.reservation)
+    elif slice_.provisioning != "on-demand":
         yield f"--{slice_.provisioning}"
     if slice_.api != "tpu":
         yield from ("--api", slice_.api)

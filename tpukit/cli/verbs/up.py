@@ -220,7 +220,8 @@ def _kept(
         raise BadInput("--keep makes the same slice again", fix=fix)
     if request.queue_only:
         what = f"--keep cannot make a {request.provisioning} slice again"
-        raise BadInput(what, fix=Fix(note=f"leave out --keep or --{request.provisioning}"))
+        bought = "reservation" if request.reservation else request.provisioning
+        raise BadInput(what, fix=Fix(note=f"leave out --keep or --{bought}"))
     check_places(request, zones)
     return WatchSpec(
         request,
