@@ -407,6 +407,17 @@ def test_slices_on_compute_engine_need_permissions_of_their_own(world: World) ->
     assert "compute.instances.create" in said
 
 
+def test_slices_of_several_workers_need_permissions_for_their_parts(world: World) -> None:
+    world.environment["TPUKIT_APIS"] = "tpu,compute"
+    world.cloud.fault(kind="roles", permissions="compute.instanceTemplates.*")
+    status, findings = world.doctor()
+    (row,) = [row for row in findings if row["check"] == "roles"]
+    assert (status, row["outcome"]) == (0, "warning")
+    assert "slices of several workers" in row["said"]
+    assert "compute.instanceTemplates.useReadOnly" in row["said"]
+    assert "roles/compute.instanceAdmin.v1" in str(row["fix"])
+
+
 def test_the_rules_of_a_shared_network_need_permissions_in_its_host_project(world: World) -> None:
     world.environment["TPUKIT_NETWORK"] = "projects/host-project/global/networks/shared"
     assert [row.outcome for row in _checks(world) if row.check == "roles"] == ["ok"]

@@ -79,6 +79,20 @@ INSTANCES = Need(
         *("compute.zones.list", "compute.machineTypes.list"),
     ),
 )
+#: The further calls of `google/compute_slices.py`:
+#: https://cloud.google.com/compute/docs/reference/rest/v1/instanceGroupManagers/insert
+GROUPS = Need(
+    "create, read and delete slices of several workers on Compute Engine",
+    "roles/compute.instanceAdmin.v1",
+    "warning",
+    (
+        *_all("compute.instanceGroupManagers", "create delete get list"),
+        *_all("compute.instanceGroups", "create delete"),
+        *_all("compute.instanceTemplates", "create delete get list useReadOnly"),
+        *_all("compute.resourcePolicies", "create delete get use"),
+        "compute.regionOperations.get",
+    ),
+)
 _OF_THE_PROJECT, _OF_THE_NETWORK = (SLICES, IDENTITY, READING), (FIREWALL,)
 
 
@@ -95,7 +109,7 @@ def permission_findings(
     those that the user has chosen for slices.
     """
     host = network.split("/")[1] if network.startswith("projects/") else project
-    of_the_apis = (INSTANCES,) if "compute" in apis else ()
+    of_the_apis = (INSTANCES, GROUPS) if "compute" in apis else ()
     places: dict[str, tuple[Need, ...]] = {project: (*_OF_THE_PROJECT, *of_the_apis)}
     places[host] = (*places.get(host, ()), *_OF_THE_NETWORK)
     missing = [
