@@ -8,9 +8,11 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from support import libtpu
 from support.local_cloud import Cloud, FakeClock, running_cloud
 from support.local_worker import LocalWorker, seconds
 from support.measured_python import measuring
@@ -61,10 +63,7 @@ def jax_home(tmp_path_factory: pytest.TempPathFactory, coverage_settings: str) -
 
     All processes of a run share it: the first that needs it makes it.
     """
-    base = tmp_path_factory.getbasetemp()
-    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "jax"
-    with shared.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with _shared(tmp_path_factory, "jax") as shared:
         if not shared.exists():
             made, home = tmp_path_factory.mktemp("provisioned"), tmp_path_factory.mktemp("jax-home")
             _provision_jax(made)
@@ -73,6 +72,25 @@ def jax_home(tmp_path_factory: pytest.TempPathFactory, coverage_settings: str) -
             (home / "provisioned").symlink_to(made)
             shared.symlink_to(home)
     return shared.resolve()
+
+
+@pytest.fixture(scope="session")
+def libtpu_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An interpreter with the JAX and the libtpu of the recipe jax, for all processes of a run."""
+    with _shared(tmp_path_factory, "libtpu") as shared:
+        if not shared.exists():
+            shared.symlink_to(libtpu.install(tmp_path_factory.mktemp("libtpu")))
+    return shared.readlink()
+
+
+@contextmanager
+def _shared(factory: pytest.TempPathFactory, name: str) -> Iterator[Path]:
+    """Yield a path that all processes of a run share, to one of them at a time."""
+    base = factory.getbasetemp()
+    path = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    with path.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield path
 
 
 @pytest.fixture(scope="session")

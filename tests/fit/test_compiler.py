@@ -10,7 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support import libtpu
 from support.command_line import Tpukit
 
 from tpukit.accelerators import AcceleratorType, all_types
@@ -75,8 +74,8 @@ def test_a_python_that_is_not_there_is_refused(program: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(libtpu.install(tmp_path_factory.mktemp("libtpu")))
+def python(libtpu_python: Path) -> str:
+    return str(libtpu_python)
 
 
 @pytest.fixture

@@ -16,7 +16,8 @@ from support.emulated_workers import eventually
 from support.machines import STATE, Machine, machines_home, needs_machines
 from support.openssh_workers import running
 
-pytestmark = [pytest.mark.journey, pytest.mark.full_size]
+# The first test builds the root file system, which other long tests slow down.
+pytestmark = [pytest.mark.journey, pytest.mark.full_size, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="session")

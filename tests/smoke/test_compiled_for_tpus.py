@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import libtpu
 
 from tpukit.accelerators import GENERATIONS
 from tpukit.provision.recipes import Recipe
@@ -62,12 +61,6 @@ MUTANTS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An interpreter with the JAX and the libtpu of the recipe for this version of Python."""
-    return libtpu.install(tmp_path_factory.mktemp("libtpu"))
-
-
 def compiled(python: Path, requests: Iterable[Sequence[str]]) -> list[dict[str, Any]]:
     """Compile for topologies: what each request's chains count, and what their loops do."""
     lines = "".join(f"{json.dumps(request)}\n" for request in requests)
@@ -108,9 +101,9 @@ def test_each_generation_has_its_topologies() -> None:
     ],
 )
 def test_every_chain_moves_the_bytes_that_its_figure_counts_and_copies_nothing(
-    python: Path, names: list[str]
+    libtpu_python: Path, names: list[str]
 ) -> None:
-    told = compiled(python, [(TEXT, name, "") for name in names])
+    told = compiled(libtpu_python, [(TEXT, name, "") for name in names])
     chains = [each for each in told if "counted" in each]
     lines = [shown(each) for each in chains]
     head = f"{'topology':18} {'program':22} {'counted':>11} {'accessed':>11} copies"
@@ -125,12 +118,12 @@ def test_every_chain_moves_the_bytes_that_its_figure_counts_and_copies_nothing(
 
 
 @pytest.mark.long
-def test_each_program_that_times_something_else_is_found(python: Path) -> None:
+def test_each_program_that_times_something_else_is_found(libtpu_python: Path) -> None:
     for _, _, before, after in MUTANTS:
         assert before in TEXT, before
         assert after != before
     requests = [(TEXT.replace(before, after), name, what) for name, what, before, after in MUTANTS]
-    told = compiled(python, requests)
+    told = compiled(libtpu_python, requests)
     missed = [
         f"{what}: {before!r} -> {after!r}"
         for number, (_, what, before, after) in enumerate(MUTANTS)
