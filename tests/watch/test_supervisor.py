@@ -658,6 +658,23 @@ def test_an_interrupt_says_what_goes_on_and_how_it_is_taken_up(
     assert scene.record.watch.stopped is (signal is TerminationSignal)
 
 
+def test_an_interrupt_while_the_slice_is_made_again_says_how_to_delete_it(scene: Scene) -> None:
+    def lose() -> None:
+        scene.vanish()
+        scene.clock.on_sleep = interrupt
+
+    def interrupt() -> None:
+        if scene.cloud.calls("nodes.create")[1:]:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted) as caught:
+        scene.watch(lose)
+    error = caught.value
+    assert "slice demo in us-central1-a" in error.exists[0]
+    assert str(error.fix) == "tpukit watch demo"
+    assert str(error.otherwise) == "tpukit delete demo --zone us-central1-a"
+
+
 def test_a_slice_that_was_never_seen_is_not_deleted_before_it_is_made(scene: Scene) -> None:
     """Without an id, whatever took the name meanwhile would be deleted in its place."""
     scene.vanish()

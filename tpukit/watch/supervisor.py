@@ -413,13 +413,20 @@ class Watcher:
             with suppress(NotWritten):  # the first error is more important
                 self.record.note(kind, error.summary(), stopped=isinstance(error, Terminated))
             again = ("tpukit", "watch", watch.name)
+            deletes = [fix for fix in (error.fix, error.otherwise) if fix and _deletes(fix)]
             own = error.fix if kind == "failed" and error.fix and error.fix.arguments else None
             error.fix = own or Fix.command(*again, note="resumes the watch")
             if isinstance(error, NameTaken):  # resuming would fail again
                 error.fix = Fix.command(*again, "--stop", note="ends the watch")
             known = self.seen.state or unseen
-            error.otherwise = self.seen.delete_command() if known else None
+            # While the slice is made again, the error of the search knows what exists.
+            theirs = next(iter(deletes), None)
+            error.otherwise = self.seen.delete_command() if known else theirs
         return error
+
+
+def _deletes(fix: Fix) -> bool:
+    return fix.arguments[:2] == ("tpukit", "delete")
 
 
 @contextmanager
