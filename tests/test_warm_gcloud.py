@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from support import warm_gcloud
-from support.local_cloud import running_cloud
+from support.local_cloud import FakeClock, running_cloud
 
 pytestmark = [pytest.mark.process, pytest.mark.gcloud]
 
@@ -49,9 +49,9 @@ def needs_a_server() -> dict[str, str]:
     return found
 
 
-def test_a_command_does_and_prints_what_it_does_alone(tmp_path: Path) -> None:
+def test_a_command_does_and_prints_what_it_does_alone(tmp_path: Path, clock: FakeClock) -> None:
     server = needs_a_server()
-    with running_cloud(tmp_path) as cloud:
+    with running_cloud(tmp_path, clock=clock) as cloud:  # the slice stays CREATING
 
         def told(given: Mapping[str, str]) -> list[tuple[str, int, str, str]]:
             variables = {**environment(cloud.environment()), **given}
