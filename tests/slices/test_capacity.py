@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.clocks import HastyClock
 from support.local_cloud import Cloud, FakeClock, running_cloud
+from support.searches import HOUR, Hunter
 from support.slices import at_sleep, create, labelled
 
 from tpukit.errors import (
@@ -24,8 +25,7 @@ from tpukit.errors import (
     TpukitError,
 )
 from tpukit.models import SliceRequest
-from tpukit.slices import capacity, change, lifetime, naming
-from tpukit.slices.capacity import Search
+from tpukit.slices import change, lifetime, naming
 from tpukit.slices.ensure import Ensured, ensure
 from tpukit.slices.refusals import Refusal, documents, removals
 
@@ -33,61 +33,6 @@ from tpukit.slices.refusals import Refusal, documents, removals
 FULL = ("europe-west4-a", "us-central1-a", "us-central1-b")
 CLOSED, FREE = "us-central1-f", "us-east1-d"
 ZONES = (*FULL, CLOSED, FREE)
-HOUR = 3600.0
-
-
-@dataclass
-class Hunter:
-    """One process that searches, on a clock of the test's."""
-
-    cloud: Cloud
-    owner: str = "ada"
-    nonce: str = "n1"
-
-    def requests(self, *zones: str, types: tuple[str, ...] = ("v3-8",)) -> list[SliceRequest]:
-        return [
-            naming.labelled(
-                self.cloud.request(zone=zone, accelerator_type=type_, labels={naming.SEARCH: "1"}),
-                self.owner,
-                self.nonce,
-            )
-            for type_ in types
-            for zone in zones
-        ]
-
-    def search(
-        self,
-        *zones: str,
-        asking: float = 0.0,
-        seconds: float = 12 * HOUR,
-        before: Callable[[SliceRequest], object] = lambda request: None,
-        types: tuple[str, ...] = ("v3-8",),
-    ) -> tuple[Ensured, Sequence[Refusal]]:
-        cloud = self.cloud
-
-        def attempt(request: SliceRequest) -> Ensured:
-            before(request)
-            return ensure(
-                cloud.tpu,
-                request,
-                deadline=cloud.deadline(HOUR),
-                journal=cloud.journal,
-                on_state=cloud.states.append,
-            )
-
-        wanted = Search(
-            self.requests(*zones, types=types),
-            cloud.deadline(asking) if asking else None,
-            jitter=lambda least, most: (least + most) / 2,
-        )
-        return capacity.obtain(
-            cloud.tpu,
-            wanted,
-            attempt,
-            deadline=cloud.deadline(seconds),
-            journal=cloud.journal,
-            on_state=cloud.states.append,
-        )
 
 
 @pytest.fixture

@@ -79,11 +79,14 @@ def ensure_somewhere(
             _wait_in_queue(context, request, deadline=until, on_state=on_state)
         limit = deadline.within(search.seconds)
         request = with_access(request, context)
-        opening = _prepare(context, request, firewall=firewall, deadline=limit)
+        near = context
+        if not search.single:  # the search itself looks into every API
+            near = replace(context, provider=context.provider.only(request.api))
+        opening = _prepare(near, request, firewall=firewall, deadline=limit)
         opened.extend([opening] if opening else ())
         try:
             ensured = ensure(
-                context.provider,
+                near.provider,
                 request,
                 deadline=limit,
                 journal=context.journal,
@@ -170,6 +173,7 @@ def _prepare(
         problems.append(_missing_network(context, seen, expected))
         problems.append(_few_addresses(seen, request))
     problems += [seen[name].error for name in ("source", "login") if name in seen]
+    problems += [error for error in [seen["slice"].error] if isinstance(error, BadInput)]
     _raise_all([problem for problem in problems if problem])
     if slice_ is not None and slice_.state != "DELETING":
         check_same(slice_, request)

@@ -19,7 +19,7 @@ from tpukit.errors import (
     SliceLost,
     TpukitError,
 )
-from tpukit.models import SliceRequest
+from tpukit.models import Slice, SliceRequest
 
 #: Where to ask again after a refusal: here later, only elsewhere, here after a fix, or nowhere.
 LATER, ELSEWHERE, AFTER_FIX, NEVER = "later", "elsewhere", "after a fix", "never"
@@ -67,11 +67,11 @@ class Refusal:
         }
 
 
-def place(request: SliceRequest) -> str:
-    """Return the place of a request in words: zone, type, how it is bought, and the API."""
-    tier = "" if request.provisioning == "on-demand" else request.provisioning
-    api = "on Compute Engine" if request.api == "compute" else ""
-    return " ".join(filter(None, (request.zone, request.accelerator_type, tier, api)))
+def place(one: SliceRequest | Slice) -> str:
+    """Return a place in words: zone, type, how it is bought, and the API."""
+    tier = "" if one.provisioning == "on-demand" else one.provisioning
+    api = "on Compute Engine" if one.api == "compute" else ""
+    return " ".join(filter(None, (one.zone, one.accelerator_type, tier, api)))
 
 
 def outlook(error: TpukitError) -> str:
