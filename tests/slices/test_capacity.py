@@ -119,6 +119,41 @@ def test_an_interrupted_search_goes_on_where_another_machine_starts_it_again(
     check_found(cloud, *Hunter(cloud, nonce="n2").search(*ZONES, asking=6 * HOUR))
 
 
+@pytest.mark.parametrize(("zones", "place"), [((FULL[0], FREE), ""), ((FREE,), f" --zone {FREE}")])
+def test_an_interrupt_before_the_first_look_names_the_command_that_deletes(
+    ada: Hunter, cloud: Cloud, clock: FakeClock, zones: tuple[str, ...], place: str
+) -> None:
+    """The slice of an earlier search may exist, and would bill."""
+    cloud.fault(method="nodes.list", status="UNAVAILABLE", http=503, probability=1.0)
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    at_sleep(clock, 3, interrupt)
+    with pytest.raises(Interrupted) as caught:
+        ada.search(*zones)
+    assert "was not looked up yet; if it exists, it bills" in caught.value.why
+    assert str(caught.value.fix) == f"tpukit delete demo{place}"
+    assert "continues the search" in str(caught.value.otherwise)
+
+
+def test_an_interrupt_after_an_unconfirmed_create_names_the_command_that_deletes(
+    ada: Hunter, cloud: Cloud, clock: FakeClock
+) -> None:
+    cloud.fault(method="nodes.create", kind="reset", zone=FREE, probability=1.0)
+
+    def interrupt() -> None:
+        if cloud.calls("nodes.create"):
+            raise KeyboardInterrupt
+
+    clock.on_sleep = interrupt
+    with pytest.raises(Interrupted) as caught:
+        ada.search(FREE)
+    assert "may still appear" in caught.value.why
+    assert str(caught.value.fix) == f"tpukit delete demo --zone {FREE}"
+    assert "continues the search" in str(caught.value.otherwise)
+
+
 @pytest.mark.parametrize("state", ["CREATING", "READY"])
 def test_what_an_earlier_search_has_left_is_taken_up_and_nothing_else_asked_for(
     ada: Hunter, cloud: Cloud, clock: FakeClock, state: str

@@ -38,7 +38,7 @@ from tpukit.slices import change
 from tpukit.slices.ensure import Ensured, check_owner
 from tpukit.slices.find import loss
 from tpukit.slices.journal import Journal
-from tpukit.slices.last_seen import OnState, last_seen, passing
+from tpukit.slices.last_seen import LastSeen, OnState, last_seen, passing
 from tpukit.slices.naming import OWNER, SEARCH, is_owner
 from tpukit.slices.refusals import LATER, NEVER, Refusal, documents, doubts, noted, nowhere
 from tpukit.slices.refusals import place as in_words
@@ -106,15 +106,15 @@ def obtain(
         return rounds.run(attempt), rounds.refusals
     except KeyboardInterrupt as signal:
         error = interruption(signal)
-        if rounds.there:
-            last_seen(provider, rounds.there).complete(error)
+        if rounds.there or not rounds.seen:
+            rounds.sight.complete(error)
         elif not doubts(rounds.refusals):
             error.why = f"there is no slice {rounds.name} yet"
         rounds.complete(error)
         raise error from None
     except TpukitError as error:
         if rounds.there:
-            last_seen(provider, rounds.there).complete(error)
+            rounds.sight.complete(error)
         rounds.complete(error)
         raise
 
@@ -142,6 +142,15 @@ class _Rounds:
     @property
     def name(self) -> str:
         return self.search.requests[0].name
+
+    @property
+    def sight(self) -> LastSeen:
+        """The last known state of our slice; without a listing, it was not looked up."""
+        if self.there:
+            return last_seen(self.provider, self.there)
+        zones = {request.zone for request in self.search.requests}
+        zone = next(iter(zones)) if len(zones) == 1 else ""
+        return LastSeen(self.name, zone, bills=self.provider.bills)
 
     @property
     def refusals(self) -> list[Refusal]:
@@ -173,7 +182,8 @@ class _Rounds:
             error.details = {**error.details, **documents(self.refusals)}
         if isinstance(error, (Interrupted, Terminated)):
             again = Fix(note="the same command continues the search, on any machine")
-            error.fix, error.otherwise = error.fix or again, again if error.fix else None
+            known = error.otherwise or error.fix  # the command that deletes, if there is one
+            error.fix, error.otherwise = known or again, again if known else None
 
     # Existing slices
 
