@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from support.local_cloud import Cloud
+from support.searches import Hunter
 
 from cli.conftest import Run
+from tpukit.google.roads import Roads
 
 pytestmark = pytest.mark.process
 
@@ -124,6 +127,26 @@ def test_without_the_setting_a_search_asks_the_cloud_tpu_api_alone(
     assert create(run, environment, "--zones", f"{EAST},{WEST}") == [
         f"{EAST} v6e-4",
         f"{WEST} v6e-4",
+    ]
+
+
+@pytest.mark.parametrize("api", ["tpu", "compute"])
+def test_a_name_in_both_apis_is_refused_with_commands_that_can_be_pasted(
+    run: Run, prompt_cloud: Cloud, environment: dict[str, str], api: str
+) -> None:
+    for request in Hunter(prompt_cloud, apis=("tpu", "compute"), types=("v6e-4",)).requests(EAST):
+        Roads(prompt_cloud.tpu, prompt_cloud.instances).create(request)
+    for words in (("describe",), ("ssh",), ("delete", "--yes"), ("create", "v6e-4", *HERE)):
+        zone = () if words[0] == "ssh" else ("--zone", EAST)
+        refused = run(*words, "demo", *zone, environment=environment).says(2)
+        assert f"slice demo exists in {EAST} in both APIs" in refused.err
+    lines = [line.partition(": ")[2] for line in refused.err.splitlines()]
+    (typed,) = [line for line in lines if line.startswith(f"env TPUKIT_APIS={api} ")]
+    _, variable, program, *words = shlex.split(typed)
+    environment |= {"TPUKIT_APIS": variable.partition("=")[2]}
+    assert (program, run(*words, "--yes", environment=environment).status) == ("tpukit", 0)
+    assert [("nodes" in path, "instances" in path) for path in there(prompt_cloud)] == [
+        (api == "compute", api == "tpu")
     ]
 
 

@@ -390,10 +390,10 @@ def test_what_may_still_appear_elsewhere_is_told_and_deleted_by_the_same_search(
 ) -> None:
     cloud.fault(method="nodes.create", kind="reset", zone=FULL[0])
     cloud.fault(preset="quota", zone=FULL[0], probability=1.0)
-    refusals = ada.search(FULL[0], FREE)[1]
-    (line,) = documents(refusals)["exists"]
+    made, refusals = ada.search(FULL[0], FREE)
+    (line,) = documents(refusals, made.slice)["exists"]
     assert f"slice demo in {FULL[0]} may still appear" in line
-    (fix,) = removals("demo", refusals)
+    (fix,) = removals(made.slice, refusals)
     assert str(fix) == f"tpukit delete demo --missing-ok --zone {FULL[0]}"
     assert any(f"{FULL[0]} may still appear" in state for state in cloud.states)
     cloud.control("DELETE", "faults")

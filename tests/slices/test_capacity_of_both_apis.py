@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tpukit.google.roads import Roads
 from tpukit.models import SliceRequest
 from tpukit.slices import naming
 from tpukit.slices.find import find, matching
+from tpukit.slices.refusals import documents, removals
 
 pytestmark = pytest.mark.process
 
@@ -134,6 +136,44 @@ def test_a_place_in_which_somebody_else_has_the_name_is_not_asked_in_the_other_a
     assert there(cloud) == sorted([f"{api} eve", "tpu ada"])
 
 
+@pytest.mark.parametrize(("late", "other"), [APIS, APIS[::-1]])
+def test_a_command_for_what_may_still_appear_spares_our_slice(
+    cloud: Cloud, clock: FakeClock, late: str, other: str
+) -> None:
+    """One API loses its answer to the create, and then refuses; the other has room."""
+    method = {"tpu": "nodes.create", "compute": "instances.insert"}[late]
+    cloud.fault(method=method, kind="reset", times=3)
+    cloud.fault(preset="stockout", method=method, probability=1.0)
+    made, refusals = Hunter(cloud, apis=(late, other), types=("v6e-4",)).search(ZONE)
+    assert made.slice.api == other
+    (fix,) = removals(made.slice, refusals)
+    assert str(fix) == f"env TPUKIT_APIS={late} tpukit delete demo --missing-ok --zone {ZONE}"
+    assert "may still appear" in documents(refusals, made.slice)["exists"][0]
+    # It appears, and the same command deletes it.
+    cloud.control("DELETE", "faults")
+    clock.sleep(60.0)
+    cloud.tpu.create(hunter(cloud, late).requests(ZONE)[0])
+    assert hunter(cloud, nonce="n2").search(ZONE)[0].slice.api == other
+    assert there(cloud) == [f"{other} ada"]
+
+
+def test_no_command_deletes_our_slice_that_another_way_to_buy_has_given(cloud: Cloud) -> None:
+    ours = hunter(cloud, "tpu")
+    (request,) = ours.requests(ZONE)
+    both = [replace(request, provisioning="spot"), request]
+    ours.requests = lambda *zones, **_: both  # type: ignore[method-assign]
+    cloud.fault(method="nodes.create", kind="reset", times=1)
+    cloud.fault(preset="stockout", method="nodes.create", times=1)
+    made, refusals = ours.search(ZONE)
+    assert made.slice.provisioning == "on-demand"
+    assert [one.request.provisioning for one in refusals if one.doubt] == ["spot"]
+    assert (removals(made.slice, refusals), "exists" in documents(refusals, made.slice)) == (
+        (),
+        False,
+    )
+    assert not any("deletes it then" in state for state in ours.states)
+
+
 @pytest.mark.parametrize("api", APIS)
 def test_an_interrupt_after_the_attempt_names_the_slice_that_bills(
     cloud: Cloud, clock: FakeClock, api: str
@@ -187,7 +227,7 @@ def test_slices_of_one_name_that_no_search_made_end_a_search(
     for api in APIS:
         (request,) = hunter(cloud, api).requests(ZONE)
         labels = {key: value for key, value in request.labels.items() if key != naming.SEARCH}
-        create(cloud, request.__class__(**{**vars(request), "labels": labels}))
+        create(cloud, replace(request, labels=labels))
     with pytest.raises(BadInput, match="in both APIs") as caught:
         hunter(cloud).search(ZONE)
     assert "env TPUKIT_APIS=tpu tpukit delete demo" in str(caught.value.fix)

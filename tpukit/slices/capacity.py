@@ -40,7 +40,7 @@ from tpukit.slices.find import loss
 from tpukit.slices.journal import Journal
 from tpukit.slices.last_seen import LastSeen, OnState, last_seen, passing
 from tpukit.slices.naming import OWNER, SEARCH, is_owner
-from tpukit.slices.refusals import LATER, NEVER, Refusal, documents, doubts, noted, nowhere
+from tpukit.slices.refusals import LATER, NEVER, Refusal, documents, doubtful, noted, nowhere
 from tpukit.slices.refusals import place as in_words
 from tpukit.text import counted
 
@@ -108,7 +108,7 @@ def obtain(
         error = interruption(signal)
         if rounds.there or not rounds.seen:
             rounds.sight.complete(error)
-        elif not doubts(rounds.refusals):
+        elif not doubtful(rounds.refusals):
             error.why = f"there is no slice {rounds.name} yet"
         rounds.complete(error)
         raise error from None
@@ -169,8 +169,8 @@ class _Rounds:
             made = self._made(attempt, request, standing=bool(self.there))
             self.there = made.slice if made else None
             if made and self._alone(made.slice):
-                for line in doubts(self.refusals).values():
-                    self.on_state(f"{line}; the same command deletes it then")
+                for refusal in doubtful(self.refusals, made.slice):
+                    self.on_state(f"{refusal.doubt}; the same command deletes it then")
                 return made
 
     def complete(self, error: TpukitError) -> None:
@@ -179,7 +179,7 @@ class _Rounds:
             error.why = "\n".join(
                 filter(None, [error.why, *(refusal.line for refusal in self.refusals)])
             )
-            error.details = {**error.details, **documents(self.refusals)}
+            error.details = {**error.details, **documents(self.refusals, self.there)}
         if isinstance(error, (Interrupted, Terminated)):
             again = Fix(note="the same command continues the search, on any machine")
             known = error.otherwise or error.fix  # the command that deletes, if there is one
