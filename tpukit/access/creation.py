@@ -31,7 +31,7 @@ from tpukit.errors import (
     SliceLost,
     TpukitError,
 )
-from tpukit.models import QueueRequest, Slice, SliceRequest
+from tpukit.models import QueueRequest, Slice, SliceList, SliceRequest
 from tpukit.slices import capacity, naming
 from tpukit.slices.capacity import Search
 from tpukit.slices.ensure import Ensured, check_same, ensure
@@ -138,11 +138,20 @@ def _wait_in_queue(
 
 
 def _remove_rules(context: Context, requests: Sequence[SliceRequest]) -> None:
-    """Remove the rules of slices that were not made; ignore errors, because rules cost nothing."""
-    names = {ssh_rule.tag(request.project, request.zone, request.name) for request in requests}
-    for project in {request.network_place[0] for request in requests}:
-        rules = context.firewall.of(project)
-        with suppress(TpukitError):
+    """Remove the rules of slices that were not made; ignore errors, because rules cost nothing.
+
+    A rule stays if its zone is silent or has a slice of that name, which may be somebody else's.
+    """
+    with suppress(TpukitError):
+        listed = context.provider.list("-") if requests else SliceList(())
+        named = [slice_.zone for slice_ in listed.slices if slice_.name == requests[0].name]
+        names = {
+            ssh_rule.tag(request.project, request.zone, request.name)
+            for request in requests
+            if request.zone not in (*named, *listed.unreachable)
+        }
+        for project in {request.network_place[0] for request in requests}:
+            rules = context.firewall.of(project)
             fan_out([rule.name for rule in rules.list() if rule.name in names], rules.delete)
 
 
