@@ -215,6 +215,26 @@ def test_a_search_with_a_memory_of_a_hundred_attempts_makes_fewer_requests(
     assert create(run, environment, "--anywhere") == [f"{free} v6e-4"]
 
 
+def test_a_plain_create_is_remembered_and_a_dry_run_is_not(
+    run: Run, prompt_cloud: Cloud, environment: dict[str, str]
+) -> None:
+    def attempts() -> list[tuple[str, str]]:
+        shown = run("zones", "--capacity", "v6e-4", "--json", environment=environment)
+        return [(one["zone"], one["outcome"]) for one in shown.document["attempts"]]
+
+    words = ("create", "v6e-4", "demo", *HERE)
+    for place in (("--zone", EAST), ("--zones", f"{EAST},{WEST}")):
+        assert run(*words, *place, "--dry-run", environment=environment).status == 0
+    assert attempts() == []
+    full(prompt_cloud, "nodes.create", EAST)
+    assert run(*words, "--zone", EAST, environment=environment).status == 6
+    assert run(*words, "--zone", WEST, environment=environment).status == 0
+    assert run(*words, "--zone", WEST, environment=environment).status == 0  # it exists already
+    assert attempts() == [(EAST, "no capacity"), (WEST, "made")]
+    environment["CLOUDSDK_CORE_PROJECT"] = "another"
+    assert attempts() == []
+
+
 @pytest.mark.parametrize("text", ["", "no JSON", "[1]", '{"attempts": 3}'])
 def test_a_file_that_is_no_memory_is_refused_or_adds_nothing(
     run: Run, environment: dict[str, str], tmp_path: Path, text: str

@@ -74,9 +74,14 @@ def ensure_somewhere(
     opened: list[Opening] = []
 
     def attempt(request: SliceRequest) -> Reachable:
+        began = context.clock.monotonic()
+
+        def remember(error: TpukitError | None) -> None:
+            context.capacity.record(request, error, context.clock.monotonic() - began)
+
         if request.queue_only:
             until = search.asking or deadline.within(search.seconds)
-            _wait_in_queue(context, request, deadline=until, on_state=on_state)
+            _wait_in_queue(context, request, remember, deadline=until, on_state=on_state)
         limit = deadline.within(search.seconds)
         request = with_access(request, context)
         near = context
@@ -93,9 +98,12 @@ def ensure_somewhere(
                 on_state=on_state,
             )
         except TpukitError as error:
+            remember(error)
             if opening and (opening.changed or isinstance(error, SliceLost)):
                 opening.note_left(error)
             raise
+        if ensured.created:
+            remember(None)
         return Reachable(ensured.slice, ensured.created, opening)
 
     if search.single:
@@ -125,16 +133,25 @@ def ensure_somewhere(
 
 
 def _wait_in_queue(
-    context: Context, request: SliceRequest, *, deadline: Deadline, on_state: OnState
+    context: Context,
+    request: SliceRequest,
+    remember: Callable[[TpukitError], object],
+    *,
+    deadline: Deadline,
+    on_state: OnState,
 ) -> None:
-    """Create the slice through a queued resource, and wait for it."""
+    """Create the slice through a queued resource, and wait for it; `remember` gets a refusal."""
     request = with_access(request, context)
     _prepare(context, request, firewall=False, deadline=deadline)
     wanted, provider = QueueRequest(request), context.provider
-    queued, _ = ensure_queued(
-        provider, wanted, deadline=deadline, journal=context.journal, on_state=on_state
-    )
-    wait_queued(provider, queued, deadline=deadline, on_state=on_state)
+    try:
+        queued, _ = ensure_queued(
+            provider, wanted, deadline=deadline, journal=context.journal, on_state=on_state
+        )
+        wait_queued(provider, queued, deadline=deadline, on_state=on_state)
+    except TpukitError as error:
+        remember(error)
+        raise
 
 
 def _remove_rules(context: Context, requests: Sequence[SliceRequest]) -> None:

@@ -126,16 +126,17 @@ def search(
             for flags in (on_both_roads(toolkit, type_, tier) if everywhere else [tier])
         ],
     )
+    if capacity.anywhere:
+        requests = toolkit.cloud.capacity.best_first(requests)
     toolkit.slices.about(requests[0].name, requests[0].zone if len(places) == 1 else "")
     say_wanted(toolkit.console, requests)
     for line in filter(None, map(needs, requests)):
         toolkit.console.detail(line)
-    remember = toolkit.cloud.capacity.record
     if not capacity.given:
-        return Search(requests, seconds=timeout, remember=remember)
+        return Search(requests, seconds=timeout)
     sought = [replace(request, labels={**request.labels, SEARCH: "1"}) for request in requests]
     until = toolkit.deadline(asking) if asking else None
-    return Search(sought, until, timeout, remember=remember)
+    return Search(sought, until, timeout)
 
 
 def planned_search(
@@ -197,11 +198,11 @@ def _places(
     for line in offered.warnings:
         toolkit.console.warn(line)
     home = toolkit.settings.get("zone")
-    placed = []
-    for type_ in types:
-        promise = toolkit.cloud.capacity.promise(type_.name)
-        near = sorted(offered.zones_of(type_.name), key=lambda zone: _distance(home, zone))
-        placed += [(type_, zone) for zone in sorted(near, key=lambda zone: promise.get(zone, 0))]
+    placed = [
+        (type_, zone)
+        for type_ in types
+        for zone in sorted(offered.zones_of(type_.name), key=lambda zone: _distance(home, zone))
+    ]
     if not placed:
         raise BadInput(
             f"no zone offers {' or '.join(type_.name for type_ in types)} to this project",

@@ -35,6 +35,7 @@ from tpukit.google.provider import SliceProvider
 from tpukit.google.roads import delete_in, in_both_apis
 from tpukit.models import Slice, SliceRequest
 from tpukit.slices import change
+from tpukit.slices.capacity_memory import Place
 from tpukit.slices.ensure import Ensured, check_owner
 from tpukit.slices.find import loss
 from tpukit.slices.journal import Journal
@@ -51,12 +52,7 @@ _SILENT_PAUSE = (5.0, 30.0)
 #: Seconds to wait for a zone that does not answer while others do.
 _SILENT_SECONDS = 60.0
 
-Place = tuple[str, str, str, str]  #: a zone, an accelerator type, how it is bought, and an API
 Got = TypeVar("Got", bound=Ensured)
-
-
-def _forget(request: SliceRequest, error: TpukitError | None, waited: float) -> None:
-    """Remember nothing."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +60,7 @@ class Search:
     """Requests for one name, in order of preference, and the deadline for asking again.
 
     Without `asking` there is one round. `seconds` limit the work after a place has given capacity.
-    If `apart`, the search ignores slices of that name in other zones. `remember` gets each place
-    that was asked, its refusal if it gave no slice, and the seconds until then.
+    If `apart`, the search ignores slices of that name in other zones.
     """
 
     requests: Sequence[SliceRequest]
@@ -73,7 +68,6 @@ class Search:
     seconds: float = inf
     jitter: Callable[[float, float], float] = uniform
     apart: bool = False
-    remember: Callable[[SliceRequest, TpukitError | None, float], None] = _forget
 
     @property
     def single(self) -> bool:
@@ -340,22 +334,13 @@ class _Rounds:
         """Try one place; return None if it refused, or if its slice has vanished."""
         place = in_words(request)
         self.on_state(f"{place}: {'using the existing slice' if standing else 'asking'}")
-        began = self.deadline.clock.monotonic()
-
-        def remember(error: TpukitError | None) -> None:
-            if not standing:
-                self.search.remember(request, error, self.deadline.clock.monotonic() - began)
-
         try:
-            made = attempt(request)
-            remember(None)
-            return made
+            return attempt(request)
         except (DeadlinePassed, Interrupted, Terminated):
             raise
         except TpukitError as error:
             if isinstance(error, NameTaken) and error.retry != "other-zone":
                 raise
-            remember(error)
             refusal = noted(self.said.get(_place(request)), request, error)
             if refusal.again == NEVER or (standing and refusal.again != LATER):
                 raise
