@@ -60,7 +60,8 @@ class Search:
     """Requests for one name, in order of preference, and the deadline for asking again.
 
     Without `asking` there is one round. `seconds` limit the work after a place has given capacity.
-    If `apart`, the search ignores slices of that name in other zones.
+    If `apart`, the search ignores slices of that name in other zones. It does not ask the places
+    that `refused` names, but continues with a slice there.
     """
 
     requests: Sequence[SliceRequest]
@@ -68,6 +69,7 @@ class Search:
     seconds: float = inf
     jitter: Callable[[float, float], float] = uniform
     apart: bool = False
+    refused: Sequence[Refusal] = ()
 
     @property
     def single(self) -> bool:
@@ -96,6 +98,7 @@ def obtain(
         TpukitError: every place refused for other reasons; the class is the first refusal's.
     """
     rounds = _Rounds(provider.within(deadline), search, deadline, journal, on_state)
+    rounds.said.update({_place(refusal.request): refusal for refusal in search.refused})
     try:
         return rounds.run(attempt), rounds.refusals
     except KeyboardInterrupt as signal:
