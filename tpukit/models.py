@@ -75,18 +75,6 @@ class UnusedDisk(Documented):
 
 
 @dataclass(frozen=True)
-class SliceTarget:
-    """The identity of one slice. Another slice may get the same name later, but never the same id.
-
-    `id` is `Node.id` of the API, or "" before the slice has been read.
-    """
-
-    zone: str
-    name: str
-    id: str = ""
-
-
-@dataclass(frozen=True)
 class Slice(Documented):
     """A slice as the cloud describes it. `state` and `health` are the API's words.
 
@@ -125,11 +113,6 @@ class Slice(Documented):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "labels", dict(sorted(self.labels.items())))
-
-    @property
-    def target(self) -> SliceTarget:
-        """The identity of this slice."""
-        return SliceTarget(self.zone, self.name, self.id)
 
     @property
     def ready(self) -> bool:

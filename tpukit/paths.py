@@ -91,8 +91,8 @@ class Paths:
 
     @property
     def capacity(self) -> Path:
-        """What earlier requests for capacity came to."""
-        return self.state / "capacity.jsonl"
+        """What earlier requests for capacity came to, a file for each endpoint and project."""
+        return self.state / "capacity"
 
     @property
     def pinned_keys(self) -> Path:

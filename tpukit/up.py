@@ -95,7 +95,7 @@ class UpReport:
             "guard": self.guard.document() if self.guard else None,
             "provision": self.provision.document(),
             "smoke": self.smoke.document(),
-            **refusals.documents(self.refusals),
+            **refusals.documents(self.refusals, self.slice),
         }
 
     def _firewall(self) -> dict[str, Any] | None:

@@ -11,8 +11,8 @@ from support.slices import labelled
 
 from tpukit.access import creation, ssh_rule
 from tpukit.access.context import Context
-from tpukit.access.creation import Reachable
-from tpukit.errors import Fix, Interrupted, QuotaExceeded, TpukitError
+from tpukit.access.creation import Reachable, ensure_somewhere
+from tpukit.errors import Fix, Interrupted, NoCapacity, QuotaExceeded, TpukitError
 from tpukit.google.firewall_rules import ComputeFirewall
 from tpukit.google.tpu import CloudTpu
 from tpukit.models import SliceRequest
@@ -118,6 +118,37 @@ def test_a_slice_that_is_lost_gets_no_rule(prompt_cloud: Cloud, context: Context
     with pytest.raises(TpukitError, match="PREEMPTED"):
         made(prompt_cloud, context, request)
     assert prompt_cloud.firewall.list() == ()
+
+
+@pytest.mark.parametrize("room", [True, False])
+def test_a_search_removes_no_rule_of_somebody_else_s_slice_of_its_name(
+    prompt_cloud: Cloud, context: Context, room: bool
+) -> None:
+    full, free = "europe-west4-a", "us-east1-d"
+    eves = made(
+        prompt_cloud, context, naming.labelled(prompt_cloud.request(zone=ZONE), "eve", "n0")
+    )
+    assert eves.opening
+    prompt_cloud.fault(preset="stockout", zone=full, probability=1.0)
+    if not room:
+        prompt_cloud.fault(preset="stockout", zone=free, probability=1.0)
+    requests = [
+        labelled(prompt_cloud, zone=zone, labels={naming.SEARCH: "1"})
+        for zone in (ZONE, full, free)
+    ]
+    given = {
+        "firewall": True,
+        "deadline": prompt_cloud.deadline(),
+        "on_state": prompt_cloud.states.append,
+    }
+    rules = {eves.opening.rule.name}
+    if room:
+        found = ensure_somewhere(context, Search(requests), **given)  # type: ignore[arg-type]
+        rules |= {ssh_rule.rule_name(found.slice)}
+    else:
+        with pytest.raises(NoCapacity):
+            ensure_somewhere(context, Search(requests), **given)  # type: ignore[arg-type]
+    assert {rule.name for rule in prompt_cloud.firewall.list()} == rules
 
 
 @pytest.mark.parametrize(("free", "refused"), [(7, True), (8, False), (None, False)])

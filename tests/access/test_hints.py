@@ -35,6 +35,14 @@ def test_what_was_kept_is_recalled_as_it_was(hints: Hints) -> None:
     assert hints.recall("other", "") is None
 
 
+def test_a_hint_knows_the_slice_s_api(hints: Hints) -> None:
+    """A slice of Compute Engine that is looked up in the other API would seem to be gone."""
+    hints.keep(replace(HINT, slice=replace(SLICE, api="compute")))
+    hint = hints.recall("demo", "")
+    assert hint
+    assert hint.slice.api == "compute"
+
+
 def test_a_hint_is_for_minutes(hints: Hints) -> None:
     hints.keep(HINT)
     hints.clock.sleep(599.0)

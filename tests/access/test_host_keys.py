@@ -26,6 +26,9 @@ class Silent:
     def once(self) -> Silent:
         return self
 
+    def only(self, api: str) -> Silent:
+        return self
+
     def get(self, zone: str, name: str) -> Slice:
         return self.slice
 

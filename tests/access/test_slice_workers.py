@@ -295,6 +295,9 @@ class Provider:
     def once(self) -> Provider:
         return self
 
+    def only(self, api: str) -> Provider:
+        return self
+
     def __getattr__(self, name: str) -> object:
         return getattr(self._cloud.tpu, name)
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from support.local_cloud import Cloud
+from support.searches import Hunter
 
 from cli.conftest import Run
+from tpukit.google.roads import Roads
 
 pytestmark = pytest.mark.process
 
@@ -127,6 +130,26 @@ def test_without_the_setting_a_search_asks_the_cloud_tpu_api_alone(
     ]
 
 
+@pytest.mark.parametrize("api", ["tpu", "compute"])
+def test_a_name_in_both_apis_is_refused_with_commands_that_can_be_pasted(
+    run: Run, prompt_cloud: Cloud, environment: dict[str, str], api: str
+) -> None:
+    for request in Hunter(prompt_cloud, apis=("tpu", "compute"), types=("v6e-4",)).requests(EAST):
+        Roads(prompt_cloud.tpu, prompt_cloud.instances).create(request)
+    for words in (("describe",), ("ssh",), ("delete", "--yes"), ("create", "v6e-4", *HERE)):
+        zone = () if words[0] == "ssh" else ("--zone", EAST)
+        refused = run(*words, "demo", *zone, environment=environment).says(2)
+        assert f"slice demo exists in {EAST} in both APIs" in refused.err
+    lines = [line.partition(": ")[2] for line in refused.err.splitlines()]
+    (typed,) = [line for line in lines if line.startswith(f"env TPUKIT_APIS={api} ")]
+    _, variable, program, *words = shlex.split(typed)
+    environment |= {"TPUKIT_APIS": variable.partition("=")[2]}
+    assert (program, run(*words, "--yes", environment=environment).status) == ("tpukit", 0)
+    assert [("nodes" in path, "instances" in path) for path in there(prompt_cloud)] == [
+        (api == "compute", api == "tpu")
+    ]
+
+
 def test_if_nobody_has_room_each_place_says_why_and_nothing_is_left(
     run: Run, prompt_cloud: Cloud, environment: dict[str, str]
 ) -> None:
@@ -190,6 +213,26 @@ def test_a_search_with_a_memory_of_a_hundred_attempts_makes_fewer_requests(
     ]
     assert "0 new attempts" in run(*words, environment=environment).err
     assert create(run, environment, "--anywhere") == [f"{free} v6e-4"]
+
+
+def test_a_plain_create_is_remembered_and_a_dry_run_is_not(
+    run: Run, prompt_cloud: Cloud, environment: dict[str, str]
+) -> None:
+    def attempts() -> list[tuple[str, str]]:
+        shown = run("zones", "--capacity", "v6e-4", "--json", environment=environment)
+        return [(one["zone"], one["outcome"]) for one in shown.document["attempts"]]
+
+    words = ("create", "v6e-4", "demo", *HERE)
+    for place in (("--zone", EAST), ("--zones", f"{EAST},{WEST}")):
+        assert run(*words, *place, "--dry-run", environment=environment).status == 0
+    assert attempts() == []
+    full(prompt_cloud, "nodes.create", EAST)
+    assert run(*words, "--zone", EAST, environment=environment).status == 6
+    assert run(*words, "--zone", WEST, environment=environment).status == 0
+    assert run(*words, "--zone", WEST, environment=environment).status == 0  # it exists already
+    assert attempts() == [(EAST, "no capacity"), (WEST, "made")]
+    environment["CLOUDSDK_CORE_PROJECT"] = "another"
+    assert attempts() == []
 
 
 @pytest.mark.parametrize("text", ["", "no JSON", "[1]", '{"attempts": 3}'])

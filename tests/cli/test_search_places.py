@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from support.local_cloud import OTHER_ZONE, ZONE, Cloud, FakeClock
+from support.local_cloud import OTHER_ZONE, PROJECT, TOKEN, ZONE, Cloud, FakeClock
 
 from cli.conftest import Run
 from tpukit.cli.global_flags import GlobalFlags
 from tpukit.cli.search_places import CapacityFlags
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.verbs.create import create
+from tpukit.emulator import EmulatorClient
 from tpukit.errors import NoCapacity
 from tpukit.slices.lifetime import EXPIRES
 
@@ -170,6 +171,54 @@ def test_a_used_up_quota_names_what_holds_it_and_reap_own_frees_it(
     assert [name.rpartition("/")[2] for name in prompt_cloud.nodes()] == ["demo"]
     again = run(*create, "more", "--no-firewall", "--reap-own", environment=environment).says(6)
     assert "uses quota" not in again.err
+
+
+def closed(cloud: Cloud, *zones: str, spot: bool = False) -> None:
+    for zone in zones:
+        EmulatorClient(cloud.url, TOKEN).set_quota("v3-8", zone, 0, spot)
+
+
+def test_anywhere_asks_no_zone_whose_quota_is_0_and_says_so_once(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment = prompt_cloud.environment()
+    closed(prompt_cloud, ZONE)
+    words = ("create", "v3-8", "demo", "--no-firewall", "--anywhere")
+    planned = run(*words, "--dry-run", environment=environment)
+    assert f"/{ZONE}/nodes?nodeId" not in planned.out
+    done = run(*words, "--json", environment=environment)
+    assert done.status == 0, done.err
+    assert done.err.count(f"not asked, because the quota is 0: {ZONE} v3-8\n") == 1
+    assert not any(f"/{ZONE}/" in call["path"] for call in prompt_cloud.calls("nodes.create"))
+    refusals = [one for one in done.document["refusals"] if one["zone"] == ZONE]
+    assert [(one["again"], one["times"], one["reason"]) for one in refusals] == [
+        ("after a fix", 0, "quota is 0")
+    ]
+    # A slice that is there already is continued with.
+    assert run("delete", "demo", "--yes", environment=environment).status == 0
+    spot = run("create", "v3-8", "demo", "--spot", "--no-firewall", environment=environment)
+    assert spot.status == 0, spot.err
+    closed(prompt_cloud, ZONE, spot=True)
+    again = run(*words, "--spot", "--json", environment=environment)
+    assert again.document["created"] is False
+    assert again.document["slice"]["zone"] == ZONE
+
+
+def test_anywhere_without_any_quota_is_6_and_without_an_answer_it_asks(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment = prompt_cloud.environment()
+    listed = run("types", "v3-8", "--live", "--json", environment=environment).document
+    closed(prompt_cloud, *listed["types"][0]["zones"])
+    words = ("create", "v3-8", "demo", "--no-firewall", "--anywhere")
+    told = run(*words, environment=environment).says(6).err
+    assert "is 0 in us-central1-a" in told
+    assert prompt_cloud.calls("nodes.create") == []
+    off = f"{prompt_cloud.url}/v1/projects/{PROJECT}/services/cloudquotas.googleapis.com:disable"
+    prompt_cloud.session.rest("disable it", "POST", off, body={})
+    asked = run(*words, environment=environment).says(6).err
+    assert "not asked" not in asked
+    assert prompt_cloud.calls("nodes.create")
 
 
 def test_flex_start_goes_on_to_the_next_zone_and_shows_its_end(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.clocks import HastyClock
 from support.local_cloud import Cloud, FakeClock, running_cloud
+from support.searches import HOUR, Hunter
 from support.slices import at_sleep, create, labelled
 
 from tpukit.errors import (
@@ -24,8 +25,7 @@ from tpukit.errors import (
     TpukitError,
 )
 from tpukit.models import SliceRequest
-from tpukit.slices import capacity, change, lifetime, naming
-from tpukit.slices.capacity import Search
+from tpukit.slices import change, lifetime, naming
 from tpukit.slices.ensure import Ensured, ensure
 from tpukit.slices.refusals import Refusal, documents, removals
 
@@ -33,61 +33,6 @@ from tpukit.slices.refusals import Refusal, documents, removals
 FULL = ("europe-west4-a", "us-central1-a", "us-central1-b")
 CLOSED, FREE = "us-central1-f", "us-east1-d"
 ZONES = (*FULL, CLOSED, FREE)
-HOUR = 3600.0
-
-
-@dataclass
-class Hunter:
-    """One process that searches, on a clock of the test's."""
-
-    cloud: Cloud
-    owner: str = "ada"
-    nonce: str = "n1"
-
-    def requests(self, *zones: str, types: tuple[str, ...] = ("v3-8",)) -> list[SliceRequest]:
-        return [
-            naming.labelled(
-                self.cloud.request(zone=zone, accelerator_type=type_, labels={naming.SEARCH: "1"}),
-                self.owner,
-                self.nonce,
-            )
-            for type_ in types
-            for zone in zones
-        ]
-
-    def search(
-        self,
-        *zones: str,
-        asking: float = 0.0,
-        seconds: float = 12 * HOUR,
-        before: Callable[[SliceRequest], object] = lambda request: None,
-        types: tuple[str, ...] = ("v3-8",),
-    ) -> tuple[Ensured, Sequence[Refusal]]:
-        cloud = self.cloud
-
-        def attempt(request: SliceRequest) -> Ensured:
-            before(request)
-            return ensure(
-                cloud.tpu,
-                request,
-                deadline=cloud.deadline(HOUR),
-                journal=cloud.journal,
-                on_state=cloud.states.append,
-            )
-
-        wanted = Search(
-            self.requests(*zones, types=types),
-            cloud.deadline(asking) if asking else None,
-            jitter=lambda least, most: (least + most) / 2,
-        )
-        return capacity.obtain(
-            cloud.tpu,
-            wanted,
-            attempt,
-            deadline=cloud.deadline(seconds),
-            journal=cloud.journal,
-            on_state=cloud.states.append,
-        )
 
 
 @pytest.fixture
@@ -172,6 +117,41 @@ def test_an_interrupted_search_goes_on_where_another_machine_starts_it_again(
     assert "continues the search" in told
     clock.on_sleep = passing
     check_found(cloud, *Hunter(cloud, nonce="n2").search(*ZONES, asking=6 * HOUR))
+
+
+@pytest.mark.parametrize(("zones", "place"), [((FULL[0], FREE), ""), ((FREE,), f" --zone {FREE}")])
+def test_an_interrupt_before_the_first_look_names_the_command_that_deletes(
+    ada: Hunter, cloud: Cloud, clock: FakeClock, zones: tuple[str, ...], place: str
+) -> None:
+    """The slice of an earlier search may exist, and would bill."""
+    cloud.fault(method="nodes.list", status="UNAVAILABLE", http=503, probability=1.0)
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    at_sleep(clock, 3, interrupt)
+    with pytest.raises(Interrupted) as caught:
+        ada.search(*zones)
+    assert "was not looked up yet; if it exists, it bills" in caught.value.why
+    assert str(caught.value.fix) == f"tpukit delete demo{place}"
+    assert "continues the search" in str(caught.value.otherwise)
+
+
+def test_an_interrupt_after_an_unconfirmed_create_names_the_command_that_deletes(
+    ada: Hunter, cloud: Cloud, clock: FakeClock
+) -> None:
+    cloud.fault(method="nodes.create", kind="reset", zone=FREE, probability=1.0)
+
+    def interrupt() -> None:
+        if cloud.calls("nodes.create"):
+            raise KeyboardInterrupt
+
+    clock.on_sleep = interrupt
+    with pytest.raises(Interrupted) as caught:
+        ada.search(FREE)
+    assert "may still appear" in caught.value.why
+    assert str(caught.value.fix) == f"tpukit delete demo --zone {FREE}"
+    assert "continues the search" in str(caught.value.otherwise)
 
 
 @pytest.mark.parametrize("state", ["CREATING", "READY"])
@@ -410,10 +390,10 @@ def test_what_may_still_appear_elsewhere_is_told_and_deleted_by_the_same_search(
 ) -> None:
     cloud.fault(method="nodes.create", kind="reset", zone=FULL[0])
     cloud.fault(preset="quota", zone=FULL[0], probability=1.0)
-    refusals = ada.search(FULL[0], FREE)[1]
-    (line,) = documents(refusals)["exists"]
+    made, refusals = ada.search(FULL[0], FREE)
+    (line,) = documents(refusals, made.slice)["exists"]
     assert f"slice demo in {FULL[0]} may still appear" in line
-    (fix,) = removals("demo", refusals)
+    (fix,) = removals(made.slice, refusals)
     assert str(fix) == f"tpukit delete demo --missing-ok --zone {FULL[0]}"
     assert any(f"{FULL[0]} may still appear" in state for state in cloud.states)
     cloud.control("DELETE", "faults")

@@ -83,6 +83,9 @@ def test_an_update_between_our_read_and_our_write_is_told(cloud: Cloud) -> None:
         def within(self, deadline: Any) -> Any:
             return self
 
+        def only(self, api: str) -> Any:
+            return self
+
         def update(self, zone: str, name: str, change: SliceChange) -> str:
             if not cloud.calls("nodes.patch"):
                 cloud.tpu.update(zone, name, SliceChange(tags=("theirs",)))

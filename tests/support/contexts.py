@@ -9,6 +9,7 @@ from tpukit.access.context import Context
 from tpukit.access.hints import Hints
 from tpukit.access.pinned_keys import PinnedKeys
 from tpukit.clock import Clock
+from tpukit.slices.capacity_memory import CapacityMemory
 from tpukit.ssh.client import Connector
 from tpukit.ssh.keys import KeyPair
 
@@ -25,6 +26,7 @@ def context_on(cloud: Cloud, key: KeyPair, clock: Clock, **other: Any) -> Contex
         "source_address": lambda address: "198.51.100.9",
         "clock": clock,
         "journal": cloud.journal,
+        "capacity": CapacityMemory(cloud.directory / "capacity", "a place", clock),
         "own_addresses": cloud.directory / "own_addresses.json",
         "hints": Hints(cloud.directory / "hints", "a place", clock),
         "pinned": PinnedKeys(cloud.directory / "pinned_keys"),

@@ -53,6 +53,8 @@ def _fault(words: Words) -> str:
     program, *rest = words
     if blank := next(filter(_BLANK.fullmatch, rest), None):
         return f"{blank} is left to the reader"
+    if program == "env" and "=" in words[1]:
+        return _fault(words[2:])
     if program == "tpukit":
         return _fault_of_ours(rest)
     known = program in (*_SYSTEM, "gcloud") or Path(program).name.startswith("python")

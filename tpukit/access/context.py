@@ -14,6 +14,7 @@ from tpukit.errors import BadInput, Fix, TpukitError
 from tpukit.google.provider import FirewallProvider, SliceProvider
 from tpukit.models import Slice
 from tpukit.slices import find
+from tpukit.slices.capacity_memory import CapacityMemory
 from tpukit.slices.journal import Journal
 from tpukit.ssh.client import Connector
 from tpukit.ssh.keys import KeyPair
@@ -32,6 +33,7 @@ class Context:
     source_address: Callable[[str], str]
     clock: Clock
     journal: Journal
+    capacity: CapacityMemory
     own_addresses: Path  #: a file with this machine's address in each rule, if we found it out
     hints: Hints  #: the recent slices
     pinned: PinnedKeys

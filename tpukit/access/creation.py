@@ -31,7 +31,7 @@ from tpukit.errors import (
     SliceLost,
     TpukitError,
 )
-from tpukit.models import QueueRequest, Slice, SliceRequest
+from tpukit.models import QueueRequest, Slice, SliceList, SliceRequest
 from tpukit.slices import capacity, naming
 from tpukit.slices.capacity import Search
 from tpukit.slices.ensure import Ensured, check_same, ensure
@@ -74,25 +74,36 @@ def ensure_somewhere(
     opened: list[Opening] = []
 
     def attempt(request: SliceRequest) -> Reachable:
+        began = context.clock.monotonic()
+
+        def remember(error: TpukitError | None) -> None:
+            context.capacity.record(request, error, context.clock.monotonic() - began)
+
         if request.queue_only:
             until = search.asking or deadline.within(search.seconds)
-            _wait_in_queue(context, request, deadline=until, on_state=on_state)
+            _wait_in_queue(context, request, remember, deadline=until, on_state=on_state)
         limit = deadline.within(search.seconds)
         request = with_access(request, context)
-        opening = _prepare(context, request, firewall=firewall, deadline=limit)
+        near = context
+        if not search.single:  # the search itself looks into every API
+            near = replace(context, provider=context.provider.only(request.api))
+        opening = _prepare(near, request, firewall=firewall, deadline=limit)
         opened.extend([opening] if opening else ())
         try:
             ensured = ensure(
-                context.provider,
+                near.provider,
                 request,
                 deadline=limit,
                 journal=context.journal,
                 on_state=on_state,
             )
         except TpukitError as error:
+            remember(error)
             if opening and (opening.changed or isinstance(error, SliceLost)):
                 opening.note_left(error)
             raise
+        if ensured.created:
+            remember(None)
         return Reachable(ensured.slice, ensured.created, opening)
 
     if search.single:
@@ -122,24 +133,42 @@ def ensure_somewhere(
 
 
 def _wait_in_queue(
-    context: Context, request: SliceRequest, *, deadline: Deadline, on_state: OnState
+    context: Context,
+    request: SliceRequest,
+    remember: Callable[[TpukitError], object],
+    *,
+    deadline: Deadline,
+    on_state: OnState,
 ) -> None:
-    """Create the slice through a queued resource, and wait for it."""
+    """Create the slice through a queued resource, and wait for it; `remember` gets a refusal."""
     request = with_access(request, context)
     _prepare(context, request, firewall=False, deadline=deadline)
     wanted, provider = QueueRequest(request), context.provider
-    queued, _ = ensure_queued(
-        provider, wanted, deadline=deadline, journal=context.journal, on_state=on_state
-    )
-    wait_queued(provider, queued, deadline=deadline, on_state=on_state)
+    try:
+        queued, _ = ensure_queued(
+            provider, wanted, deadline=deadline, journal=context.journal, on_state=on_state
+        )
+        wait_queued(provider, queued, deadline=deadline, on_state=on_state)
+    except TpukitError as error:
+        remember(error)
+        raise
 
 
 def _remove_rules(context: Context, requests: Sequence[SliceRequest]) -> None:
-    """Remove the rules of slices that were not made; ignore errors, because rules cost nothing."""
-    names = {ssh_rule.tag(request.project, request.zone, request.name) for request in requests}
-    for project in {request.network_place[0] for request in requests}:
-        rules = context.firewall.of(project)
-        with suppress(TpukitError):
+    """Remove the rules of slices that were not made; ignore errors, because rules cost nothing.
+
+    A rule stays if its zone is silent or has a slice of that name, which may be somebody else's.
+    """
+    with suppress(TpukitError):
+        listed = context.provider.list("-") if requests else SliceList(())
+        named = [slice_.zone for slice_ in listed.slices if slice_.name == requests[0].name]
+        names = {
+            ssh_rule.tag(request.project, request.zone, request.name)
+            for request in requests
+            if request.zone not in (*named, *listed.unreachable)
+        }
+        for project in {request.network_place[0] for request in requests}:
+            rules = context.firewall.of(project)
             fan_out([rule.name for rule in rules.list() if rule.name in names], rules.delete)
 
 
@@ -170,6 +199,7 @@ def _prepare(
         problems.append(_missing_network(context, seen, expected))
         problems.append(_few_addresses(seen, request))
     problems += [seen[name].error for name in ("source", "login") if name in seen]
+    problems += [error for error in [seen["slice"].error] if isinstance(error, BadInput)]
     _raise_all([problem for problem in problems if problem])
     if slice_ is not None and slice_.state != "DELETING":
         check_same(slice_, request)

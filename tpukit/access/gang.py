@@ -155,7 +155,7 @@ class Gang:
 
     def _is_unfinished(self, thing: object) -> bool:
         """Return False if a slice has lost the gang's label: another process completed the gang."""
-        now = look(self.cleanup.provider, thing.target) if isinstance(thing, Slice) else None
+        now = look(self.cleanup.provider, thing) if isinstance(thing, Slice) else None
         return now is None or GANG in now.labels
 
     def _tell(

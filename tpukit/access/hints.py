@@ -23,7 +23,7 @@ from tpukit.slices.lifetime import CLAIM
 _SECONDS = 600.0
 #: The fields of a slice that are needed to reach its workers.
 _KEPT = (
-    *("name", "project", "zone", "id", "accelerator_type", "runtime_version", "state"),
+    *("name", "project", "zone", "api", "id", "accelerator_type", "runtime_version", "state"),
     *("network", "network_project", "tags", "service_account", "external_addresses"),
 )
 

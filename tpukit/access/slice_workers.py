@@ -345,7 +345,7 @@ class _SliceAccess:
     def _find_again(self, deadline: Deadline) -> None:
         """Read the slice and its host keys again; keep the old ones if the API fails."""
         try:
-            now = look(self.context.provider.within(deadline).once(), self.slice.target)
+            now = look(self.context.provider.within(deadline).once(), self.slice)
         except TpukitError:
             return
         if now is None:

@@ -84,6 +84,9 @@ class GlobalFlags:
         the verbs that connect to them get.
         """
         program, verb = (*fix.arguments, "", "")[:2]
+        if program == "env":  # env NAME=VALUE tpukit …
+            inner = self.complete(replace(fix, arguments=fix.arguments[2:]), environ, route)
+            return replace(fix, arguments=(*fix.arguments[:2], *inner.arguments))
         local = self.is_local(environ)
         if program == "gcloud" and local and verb not in _GCLOUD_OFFLINE:
             line = f'eval "$(tpukit emulator env)"; {fix}'

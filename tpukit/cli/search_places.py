@@ -22,10 +22,13 @@ from tpukit.cli.request import (
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
 from tpukit.errors import BadInput, Fix, NoCapacity, TpukitError
+from tpukit.models import SliceRequest
 from tpukit.slices.capacity import Search
 from tpukit.slices.lifetime import CLAIM
 from tpukit.slices.naming import SEARCH
 from tpukit.slices.quota_names import needs
+from tpukit.slices.refusals import AFTER_FIX, Refusal, place
+from tpukit.text import one_line
 
 #: How long `--keep-trying` searches by default.
 _MAX_WAIT = "6h"
@@ -126,16 +129,18 @@ def search(
             for flags in (on_both_roads(toolkit, type_, tier) if everywhere else [tier])
         ],
     )
+    if capacity.anywhere:
+        requests = toolkit.cloud.capacity.best_first(requests)
     toolkit.slices.about(requests[0].name, requests[0].zone if len(places) == 1 else "")
     say_wanted(toolkit.console, requests)
     for line in filter(None, map(needs, requests)):
         toolkit.console.detail(line)
-    remember = toolkit.cloud.capacity.record
     if not capacity.given:
-        return Search(requests, seconds=timeout, remember=remember)
+        return Search(requests, seconds=timeout)
+    refused = _without_quota(toolkit, requests) if capacity.anywhere else []
     sought = [replace(request, labels={**request.labels, SEARCH: "1"}) for request in requests]
     until = toolkit.deadline(asking) if asking else None
-    return Search(sought, until, timeout, remember=remember)
+    return Search(sought, until, timeout, refused=refused)
 
 
 def planned_search(
@@ -166,7 +171,8 @@ def planned_search(
             )
             wait_reachable(context, made)
 
-    return rehearse(toolkit, act, full=len(wishes[0].requests) - 1)
+    asked = len(wishes[0].requests) - len(wishes[0].refused)
+    return rehearse(toolkit, act, full=max(0, asked - 1))
 
 
 def offer_search(error: TpukitError, words: Sequence[str]) -> None:
@@ -197,17 +203,38 @@ def _places(
     for line in offered.warnings:
         toolkit.console.warn(line)
     home = toolkit.settings.get("zone")
-    placed = []
-    for type_ in types:
-        promise = toolkit.cloud.capacity.promise(type_.name)
-        near = sorted(offered.zones_of(type_.name), key=lambda zone: _distance(home, zone))
-        placed += [(type_, zone) for zone in sorted(near, key=lambda zone: promise.get(zone, 0))]
+    placed = [
+        (type_, zone)
+        for type_ in types
+        for zone in sorted(offered.zones_of(type_.name), key=lambda zone: _distance(home, zone))
+    ]
     if not placed:
         raise BadInput(
             f"no zone offers {' or '.join(type_.name for type_ in types)} to this project",
             fix=Fix.command("tpukit", "types", "--live"),
         )
     return placed
+
+
+def _without_quota(toolkit: Toolkit, requests: Sequence[SliceRequest]) -> list[Refusal]:
+    """Return the places whose quota is known to be 0, and say so; some quotas cannot be read."""
+    from tpukit.doctor.quota_checks import no_quota
+
+    zones = list(dict.fromkeys(request.zone for request in requests if request.api == "tpu"))
+    try:
+        limits = toolkit.cloud.project_provider.limits(zones) if zones else {}
+    except TpukitError as error:
+        toolkit.console.detail(f"quotas were not read: {one_line(error.summary())}")
+        return []
+    refused = [
+        Refusal(request, AFTER_FIX, 0, lack)
+        for request in requests
+        if (lack := no_quota(limits.get(request.zone, {}), request))
+    ]
+    if refused:
+        places = ", ".join(place(refusal.request) for refusal in refused)
+        toolkit.console.say(f"not asked, because the quota is 0: {places}")
+    return refused
 
 
 def _distance(home: str, zone: str) -> tuple[bool, bool, bool, str]:

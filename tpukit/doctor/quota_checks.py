@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from math import inf
 
-from tpukit.accelerators import AcceleratorType
+from tpukit.accelerators import AcceleratorType, is_listed
 from tpukit.doctor.findings import Finding
-from tpukit.errors import Fix
+from tpukit.errors import Fix, QuotaExceeded
+from tpukit.models import SliceRequest
 
 #: The parts of a quota's name before and after "Preemptible", by generation. Refusals and public
 #: lists have those of v2, v4, v5litepod, v5p and v6e (quotas.toml); v3 is assumed to follow v2.
@@ -83,6 +84,22 @@ def names_of(limits: Mapping[str, int], accelerator: AcceleratorType, way: str) 
     bought = "Preemptible" if way == "spot" else ""
     stem = f"{start}{bought}{end}{'Pod' if pod else ''}{'Serving' if serving else ''}Per"
     return sorted(name for name in limits if name.startswith(stem))
+
+
+def no_quota(limits: Mapping[str, int], request: SliceRequest) -> QuotaExceeded | None:
+    """Return the error of a request that counts on a quota of 0, or None if none is known to be."""
+    way, kind = request.provisioning.replace("preemptible", "spot"), request.accelerator_type
+    if request.api != "tpu" or way not in _FLAGS or not is_listed(kind):
+        return None
+    names = names_of(limits, AcceleratorType.parse(kind), way)
+    if not (closed := [name for name in names if limits[name] == 0]):
+        return None
+    return QuotaExceeded(
+        f"{', '.join(closed)} is 0 in {request.zone}",
+        reason="quota is 0",
+        fix=Fix.command("tpukit", "types", kind, note=_REQUEST),
+        retry="after-fix",
+    )
 
 
 def most(limits: Mapping[str, int], accelerator: AcceleratorType) -> float | None:

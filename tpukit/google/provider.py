@@ -63,6 +63,9 @@ class SliceProvider(Protocol):
         If `patient`, it repeats calls during an outage until then.
         """
 
+    def only(self, api: str) -> SliceProvider:
+        """Return the provider of one of its APIs, which sees no slice of another."""
+
     def planning(self, note: Note) -> Self:
         """Return the same provider with real reads, and with writes that only go to `note`."""
 

@@ -90,6 +90,9 @@ class _RehearsedSlices:
     def within(self, deadline: Deadline, *, patient: bool = False) -> Self:
         return self._with(self._reads.within(deadline, patient=patient))
 
+    def only(self, api: str) -> Self:
+        return type(self)(self._reads.only(api), self._writes.only(api), self._stage)
+
     def get(self, zone: str, name: str) -> Slice:
         staged = self._stage.slices
         slice_ = staged[zone, name] if (zone, name) in staged else self._read(zone, name)

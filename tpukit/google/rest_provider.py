@@ -44,6 +44,9 @@ class RestProvider(SliceProvider):
     def within(self, deadline: Deadline, *, patient: bool = False) -> Self:
         return self._with(self._session.within(deadline, patient=patient))
 
+    def only(self, api: str) -> SliceProvider:
+        return self
+
     def worker_address(self, external: bool) -> str:
         if self._local:
             return _LOOPBACK

@@ -1,7 +1,7 @@
 """Both of Google's APIs for slices as one provider.
 
 Two slices may have the same zone and name, one in each API. Then every call for that name is
-refused: the setting `apis` chooses one API.
+refused, except those of `only`; the setting `apis` chooses one API for a command.
 """
 
 from __future__ import annotations
@@ -25,6 +25,23 @@ from tpukit.models import (
 )
 
 
+def delete_in(api: str, name: str, zone: str, *flags: str, note: str = "") -> Fix:
+    """Return the command that deletes the slice of that name in one API, and in no other."""
+    words = ("tpukit", "delete", name, *flags, "--zone", zone)
+    return Fix.command("env", f"TPUKIT_APIS={api}", *words, note=note)
+
+
+def in_both_apis(name: str, zone: str) -> BadInput:
+    """Return the error for a name that each API has in a zone."""
+    note = "deletes the one of the Cloud TPU API; the variable chooses it in every command"
+    return BadInput(
+        f"slice {name} exists in {zone} in both APIs",
+        why="each of the two is a slice of its own",
+        fix=delete_in("tpu", name, zone, note=note),
+        otherwise=delete_in("compute", name, zone, note="deletes the one of Compute Engine"),
+    )
+
+
 class Roads(SliceProvider):
     """The slices of the Cloud TPU API and of Compute Engine."""
 
@@ -43,6 +60,9 @@ class Roads(SliceProvider):
         both = (one.within(deadline, patient=patient) for one in (self._tpu, self._compute))
         return type(self)(*both)
 
+    def only(self, api: str) -> SliceProvider:
+        return self._compute if api == "compute" else self._tpu
+
     def planning(self, note: Note) -> Self:
         return type(self)(self._tpu.planning(note), self._compute.planning(note))
 
@@ -58,10 +78,7 @@ class Roads(SliceProvider):
             except NotAllowed as error:  # an API without permission hides no slice of the other
                 missing = error
         if len(slices) > 1:
-            raise BadInput(
-                f"slice {name} exists in {zone} in both APIs",
-                fix=Fix(note="choose one: set TPUKIT_APIS=tpu or TPUKIT_APIS=compute"),
-            )
+            raise in_both_apis(name, zone)
         if not slices:
             raise missing
         return slices[0]
@@ -102,7 +119,7 @@ class Roads(SliceProvider):
         return self._tpu.delete_queued(zone, name, force=force)
 
     def create(self, request: SliceRequest) -> str:
-        return self._named(request.api).create(request)
+        return self.only(request.api).create(request)
 
     def delete(self, zone: str, name: str) -> str:
         return self._of(zone, name).delete(zone, name)
@@ -123,14 +140,11 @@ class Roads(SliceProvider):
     def failure(self, operation: str, doing: str) -> TpukitError | None:
         # projects/P/zones/Z/operations/N, or projects/P/locations/Z/operations/N
         api = "compute" if "/zones/" in operation else "tpu"
-        return self._named(api).failure(operation, doing)
+        return self.only(api).failure(operation, doing)
 
     def identities(self, zone: str, name: str) -> Sequence[WorkerIdentity]:
         return self._of(zone, name).identities(zone, name)
 
-    def _named(self, api: str) -> SliceProvider:
-        return self._compute if api == "compute" else self._tpu
-
     def _of(self, zone: str, name: str) -> SliceProvider:
         """Return the API that has the slice; raise the errors of `get`."""
-        return self._named(self.get(zone, name).api)
+        return self.only(self.get(zone, name).api)

@@ -1,14 +1,16 @@
 """Search for capacity: try to create a slice in one place after another until one succeeds.
 
 A search continues with an existing slice, so it survives Ctrl-C, a reboot, or a change of machine;
-a label marks the slices of searches. If two searches make slices of one name, the oldest slice that
-becomes READY stays and the others are deleted. Every search reaches the same decision.
+a label marks the slices of searches. If two searches make slices of one name, in two zones or in
+two APIs, the oldest slice that becomes READY stays and the others are deleted. Every search reaches
+the same decision. A slice in an API that the search does not ask ends it, and stays.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf
 from random import uniform
@@ -21,20 +23,25 @@ from tpukit.errors import (
     Fix,
     Interrupted,
     NameTaken,
+    NotAllowed,
+    NotEnabled,
+    NotFound,
     SliceLost,
     Terminated,
     TpukitError,
     interruption,
 )
 from tpukit.google.provider import SliceProvider
-from tpukit.models import Slice, SliceRequest, SliceTarget
+from tpukit.google.roads import delete_in, in_both_apis
+from tpukit.models import Slice, SliceRequest
 from tpukit.slices import change
-from tpukit.slices.ensure import Ensured
-from tpukit.slices.find import look, loss
+from tpukit.slices.capacity_memory import Place
+from tpukit.slices.ensure import Ensured, check_owner
+from tpukit.slices.find import loss
 from tpukit.slices.journal import Journal
-from tpukit.slices.last_seen import OnState, last_seen, passing
+from tpukit.slices.last_seen import LastSeen, OnState, last_seen, passing
 from tpukit.slices.naming import OWNER, SEARCH, is_owner
-from tpukit.slices.refusals import LATER, NEVER, Refusal, documents, doubts, noted, nowhere
+from tpukit.slices.refusals import LATER, NEVER, Refusal, documents, doubtful, noted, nowhere
 from tpukit.slices.refusals import place as in_words
 from tpukit.text import counted
 
@@ -45,12 +52,7 @@ _SILENT_PAUSE = (5.0, 30.0)
 #: Seconds to wait for a zone that does not answer while others do.
 _SILENT_SECONDS = 60.0
 
-Place = tuple[str, str, str, str]  #: a zone, an accelerator type, how it is bought, and an API
 Got = TypeVar("Got", bound=Ensured)
-
-
-def _forget(request: SliceRequest, error: TpukitError | None, waited: float) -> None:
-    """Remember nothing."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +60,8 @@ class Search:
     """Requests for one name, in order of preference, and the deadline for asking again.
 
     Without `asking` there is one round. `seconds` limit the work after a place has given capacity.
-    If `apart`, the search ignores slices of that name in other zones. `remember` gets each place
-    that was asked, its refusal if it gave no slice, and the seconds until then.
+    If `apart`, the search ignores slices of that name in other zones. It does not ask the places
+    that `refused` names, but continues with a slice there.
     """
 
     requests: Sequence[SliceRequest]
@@ -67,7 +69,7 @@ class Search:
     seconds: float = inf
     jitter: Callable[[float, float], float] = uniform
     apart: bool = False
-    remember: Callable[[SliceRequest, TpukitError | None, float], None] = _forget
+    refused: Sequence[Refusal] = ()
 
     @property
     def single(self) -> bool:
@@ -86,8 +88,8 @@ def obtain(
 ) -> tuple[Got, Sequence[Refusal]]:
     """Obtain one slice in one of the places; return the result of `attempt`, and the refusals.
 
-    The requests carry `naming.SEARCH` and their owner. An attempt returns a READY slice, or raises
-    the errors of `ensure`.
+    The requests carry `naming.SEARCH` and their owner. An attempt sees only the API of its request;
+    it returns a READY slice, or raises the errors of `ensure`.
 
     Raises:
         NoCapacity, QuotaExceeded: every place refused; `why` has the reason of each.
@@ -96,17 +98,20 @@ def obtain(
         TpukitError: every place refused for other reasons; the class is the first refusal's.
     """
     rounds = _Rounds(provider.within(deadline), search, deadline, journal, on_state)
+    rounds.said.update({_place(refusal.request): refusal for refusal in search.refused})
     try:
         return rounds.run(attempt), rounds.refusals
     except KeyboardInterrupt as signal:
         error = interruption(signal)
-        if rounds.there:
-            last_seen(provider, rounds.there).complete(error)
-        elif not doubts(rounds.refusals):
+        if rounds.there or not rounds.seen:
+            rounds.sight.complete(error)
+        elif not doubtful(rounds.refusals):
             error.why = f"there is no slice {rounds.name} yet"
         rounds.complete(error)
         raise error from None
     except TpukitError as error:
+        if rounds.there:
+            rounds.sight.complete(error)
         rounds.complete(error)
         raise
 
@@ -128,12 +133,21 @@ class _Rounds:
     said: dict[Place, Refusal] = field(default_factory=dict)
     left: list[SliceRequest] = field(default_factory=list)
     begun: bool = False
-    there: Slice | None = None  #: the slice in the last listing
+    there: Slice | None = None  #: the slice in the last listing, or of the last attempt
     patience: Deadline | None = None
 
     @property
     def name(self) -> str:
         return self.search.requests[0].name
+
+    @property
+    def sight(self) -> LastSeen:
+        """The last known state of our slice; without a listing, it was not looked up."""
+        if self.there:
+            return last_seen(self.provider, self.there)
+        zones = {request.zone for request in self.search.requests}
+        zone = next(iter(zones)) if len(zones) == 1 else ""
+        return LastSeen(self.name, zone, bills=self.provider.bills)
 
     @property
     def refusals(self) -> list[Refusal]:
@@ -144,14 +158,16 @@ class _Rounds:
 
     def run(self, attempt: Callable[[SliceRequest], Got]) -> Got:
         while True:
-            self.there = next(iter(self._living()), None)
+            # A slice in an API that nobody asked comes first: it ends the search.
+            self.there = min(self._living(), key=self._is_asked, default=None)
             request = self._request_of(self.there) if self.there else self._next()
             if request is None:
                 continue
             made = self._made(attempt, request, standing=bool(self.there))
+            self.there = made.slice if made else None
             if made and self._alone(made.slice):
-                for line in doubts(self.refusals).values():
-                    self.on_state(f"{line}; the same command deletes it then")
+                for refusal in doubtful(self.refusals, made.slice):
+                    self.on_state(f"{refusal.doubt}; the same command deletes it then")
                 return made
 
     def complete(self, error: TpukitError) -> None:
@@ -160,10 +176,11 @@ class _Rounds:
             error.why = "\n".join(
                 filter(None, [error.why, *(refusal.line for refusal in self.refusals)])
             )
-            error.details = {**error.details, **documents(self.refusals)}
+            error.details = {**error.details, **documents(self.refusals, self.there)}
         if isinstance(error, (Interrupted, Terminated)):
             again = Fix(note="the same command continues the search, on any machine")
-            error.fix, error.otherwise = error.fix or again, again if error.fix else None
+            known = error.otherwise or error.fix  # the command that deletes, if there is one
+            error.fix, error.otherwise = known or again, again if known else None
 
     # Existing slices
 
@@ -183,6 +200,8 @@ class _Rounds:
                 living.append(slice_)
         if len(living) > 1 and not all(SEARCH in slice_.labels for slice_ in living):
             zones = ", ".join(slice_.zone for slice_ in living)
+            if len({slice_.zone for slice_ in living}) == 1:
+                raise in_both_apis(self.name, living[0].zone)
             raise BadInput(
                 f"slice {self.name} exists in several zones: {zones}",
                 fix=Fix(note="choose another name"),
@@ -206,10 +225,13 @@ class _Rounds:
             unknown = sorted(silent - self.seen)
             if not unknown or (self.seen and self._out_of_patience()):
                 self._leave_out(unknown)
-                mine = filter(self._is_ours, (*listed.slices, *read))
-                return sorted(
-                    mine, key=lambda slice_: (not slice_.created, slice_.created, slice_.zone)
-                )
+                named = [
+                    slice_
+                    for slice_ in (*listed.slices, *read)
+                    if slice_.name == self.name and slice_.state != "DELETING"
+                ]
+                self._avoid(named)
+                return sorted(filter(self._is_ours, named), key=_age)
             self.on_state(f"no answer from {', '.join(unknown)}; asking again")
         raise DeadlinePassed(
             f"cannot tell whether slice {self.name} exists",
@@ -218,15 +240,18 @@ class _Rounds:
         )
 
     def _read(self, zone: str) -> list[Slice]:
-        """Ask a zone that a listing left out for our slice; mark it as seen if it answers."""
+        """Ask a zone that a listing left out for our slices; mark it as seen if it answers."""
+        slices = []
         try:
-            slice_ = look(self.provider.once(), SliceTarget(zone, self.name))
+            for api in self.provider.apis:
+                with suppress(NotFound, NotAllowed, NotEnabled):
+                    slices.append(self.provider.once().only(api).get(zone, self.name))
         except TpukitError as error:
             if not passing(error):
                 raise
             return []
         self.seen.add(zone)
-        return [slice_] if slice_ else []
+        return slices
 
     def _out_of_patience(self) -> bool:
         self.patience = self.patience or self.deadline.within(_SILENT_SECONDS)
@@ -239,47 +264,70 @@ class _Rounds:
                 error = TpukitError("it did not answer", reason="no answer", why=why)
                 self.said.setdefault(_place(request), noted(None, request, error))
 
+    def _avoid(self, named: Sequence[Slice]) -> None:
+        """Refuse the places in which another owner's slice has our name, in whichever API."""
+        for slice_ in named:
+            try:
+                check_owner(slice_, self.search.requests[0].labels[OWNER])
+            except NameTaken as taken:
+                for request in self.search.requests:
+                    if request.zone == slice_.zone:
+                        self.said.setdefault(_place(request), noted(None, request, taken))
+
     def _is_ours(self, slice_: Slice) -> bool:
-        named = slice_.name == self.name and slice_.state != "DELETING"
         asked = not self.search.apart or slice_.zone in {
             request.zone for request in self.search.requests
         }
-        return named and asked and is_owner(self.search.requests[0].labels[OWNER], slice_.labels)
+        return asked and is_owner(self.search.requests[0].labels[OWNER], slice_.labels)
+
+    def _is_asked(self, slice_: Slice) -> bool:
+        """Return True if a request names the slice's API."""
+        return slice_.api in {request.api for request in self.search.requests}
 
     def _request_of(self, slice_: Slice) -> SliceRequest:
         """Return the request that matches an existing slice; raise `NameTaken` if none does."""
         exact_first = sorted(self.search.requests, key=lambda one: _place(one) != _place(slice_))
         for request in exact_first:
-            if _place(request)[:2] == _place(slice_)[:2]:
+            if _kind(request) == _kind(slice_):
                 return request
         zones = list(dict.fromkeys(request.zone for request in self.search.requests))
+        where = slice_.zone + (" on Compute Engine" if slice_.api == "compute" else "")
+        delete = Fix.command("tpukit", "delete", slice_.name, "--zone", slice_.zone)
+        if not self._is_asked(slice_):
+            delete = delete_in(slice_.api, slice_.name, slice_.zone)
         raise NameTaken(
-            f"slice {self.name} exists already, as a {slice_.accelerator_type} in {slice_.zone}",
-            why=f"you asked for another type or zone: {', '.join(zones)}",
-            fix=Fix(note="choose another name, or name its zone and type too"),
-            otherwise=Fix.command("tpukit", "delete", slice_.name, "--zone", slice_.zone),
+            f"slice {self.name} exists already, as a {slice_.accelerator_type} in {where}",
+            why=f"you asked for another type, zone or API: {', '.join(zones)}",
+            fix=Fix(note="choose another name, or name its zone, type and API too"),
+            otherwise=delete,
         )
 
     def _alone(self, mine: Slice) -> bool:
         """Return True and delete later rivals if `mine` is the oldest slice, else return False."""
         rivals = [rival for rival in self._living() if SEARCH in rival.labels]
-        if rivals and rivals[0].zone != mine.zone:
-            self.on_state(f"another search has an older slice in {rivals[0].zone}")
+        if rivals and _spot(rivals[0]) != _spot(mine):
+            self.on_state(f"another search has an older slice: {in_words(rivals[0])}")
+            if not any(_kind(request) == _kind(rivals[0]) for request in self.search.requests):
+                self._delete(mine, "the other slice is older, and not one that you asked for")
             return False
         for rival in rivals[1:]:
-            self._delete(rival, f"the slice in {mine.zone} is older")
+            if self._is_asked(rival):
+                self._delete(rival, f"the slice in {in_words(mine)} is older")
+            else:
+                self.on_state(f"{in_words(rival)}: another slice of that name stays")
         return True
 
     def _delete(self, slice_: Slice, why: str) -> None:
-        self.on_state(f"{slice_.zone}: deleting slice {slice_.name}: {why}")
+        place = in_words(slice_)
+        self.on_state(f"{place}: deleting slice {slice_.name}: {why}")
         change.delete(
             self.provider,
             slice_,
             deadline=self.deadline,
             journal=self.journal,
-            on_state=lambda state: self.on_state(f"{slice_.zone}: {state}"),
+            on_state=lambda state: self.on_state(f"{place}: {state}"),
         )
-        self.on_state(f"{slice_.zone}: deleted")
+        self.on_state(f"{place}: deleted")
 
     # Rounds
 
@@ -289,22 +337,13 @@ class _Rounds:
         """Try one place; return None if it refused, or if its slice has vanished."""
         place = in_words(request)
         self.on_state(f"{place}: {'using the existing slice' if standing else 'asking'}")
-        began = self.deadline.clock.monotonic()
-
-        def remember(error: TpukitError | None) -> None:
-            if not standing:
-                self.search.remember(request, error, self.deadline.clock.monotonic() - began)
-
         try:
-            made = attempt(request)
-            remember(None)
-            return made
+            return attempt(request)
         except (DeadlinePassed, Interrupted, Terminated):
             raise
         except TpukitError as error:
             if isinstance(error, NameTaken) and error.retry != "other-zone":
                 raise
-            remember(error)
             refusal = noted(self.said.get(_place(request)), request, error)
             if refusal.again == NEVER or (standing and refusal.again != LATER):
                 raise
@@ -356,3 +395,18 @@ class _Rounds:
 
 def _place(one: SliceRequest | Slice) -> Place:
     return one.zone, one.accelerator_type, one.provisioning, one.api
+
+
+def _kind(one: SliceRequest | Slice) -> tuple[str, str, str]:
+    """Return what an existing slice and its request have in common."""
+    return one.zone, one.accelerator_type, one.api
+
+
+def _spot(one: Slice) -> tuple[str, str]:
+    """Return where only one slice can have a name."""
+    return one.zone, one.api
+
+
+def _age(slice_: Slice) -> tuple[bool, str, str, str]:
+    """Return a sort key, the oldest first, that is the same for every search."""
+    return not slice_.created, slice_.created, slice_.zone, slice_.api

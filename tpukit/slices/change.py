@@ -39,7 +39,8 @@ def delete(
         DeadlinePassed: it still exists.
         TpukitError: the API refused; the error names what exists.
     """
-    seen, provider = seen or last_seen(provider, slice_), provider.within(deadline)
+    seen = seen or last_seen(provider, slice_)
+    provider = provider.within(deadline).only(slice_.api)
     operation, doing = "", f"delete slice {slice_.name}"
     refusal: TpukitError | None = None
     patience: Deadline | None = None
@@ -106,7 +107,7 @@ def wait(
         DeadlinePassed: it is in another state; it still exists.
         TpukitError: the change was refused or failed.
     """
-    seen, provider = last_seen(provider, slice_), provider.within(deadline)
+    seen, provider = last_seen(provider, slice_), provider.within(deadline).only(slice_.api)
     due, operation = {"start": "STOPPED", "stop": "READY"}.get(verb), ""
     with naming_what_exists(seen):
         for current in seen.looks(provider, deadline, on_state):

@@ -62,9 +62,9 @@ def ensure(
     """Return the requested slice when it is READY; create it if it does not exist.
 
     The request carries its nonce and owner (`labelled`). If an equal slice of the same owner
-    exists, it is used, and started if it is stopped. If it is being deleted, it is created again
-    afterwards. Every error names the slice that exists and how to delete it. Nothing is deleted,
-    except a slice of Compute Engine whose create has failed.
+    exists in the request's API, it is used, and started if it is stopped. If it is being deleted,
+    it is created again afterwards. Every error names the slice that exists and how to delete it.
+    Nothing is deleted, except a slice of Compute Engine whose create has failed.
 
     Raises:
         NameTaken: a slice of that name has another spec or owner, or tpukit did not make it.
@@ -75,7 +75,7 @@ def ensure(
     """
     seen = LastSeen(request.name, request.zone, bills=provider.bills)
     with naming_what_exists(seen):
-        provider = provider.within(deadline)
+        provider = provider.within(deadline).only(request.api)
         return _Creation(provider, request, deadline, journal, on_state, seen).converge()
 
 

@@ -10,7 +10,8 @@ from typing import TypeVar
 
 from tpukit.errors import BadInput, Fix, NotFound, SliceLost, TpukitError
 from tpukit.google.provider import SliceProvider
-from tpukit.models import QueuedResource, Slice, SliceTarget
+from tpukit.google.roads import in_both_apis
+from tpukit.models import QueuedResource, Slice
 from tpukit.slices import lifetime
 
 Thing = TypeVar("Thing", Slice, QueuedResource)
@@ -78,13 +79,15 @@ def in_one_zone(
 
     Raises:
         NotFound: every zone answered that it does not have it; `missing` is the fix.
-        BadInput: they are in several zones.
+        BadInput: they are in several zones, or in both APIs.
         TpukitError: some zones did not answer, and the others do not have it.
     """
     zones = sorted({thing.zone for thing in matches})
     if len(zones) > 1:
         fix = Fix(note=f"add --zone {zones[0]}")
         raise BadInput(f"{what} exists in several zones: {', '.join(zones)}", fix=fix)
+    if len({thing.api for thing in matches if isinstance(thing, Slice)}) > 1:
+        raise in_both_apis(matches[0].name, zones[0])
     if not matches and unreachable:
         silent = f"no answer from {', '.join(unreachable)}"
         raise TpukitError(f"cannot tell whether {what} exists", why=silent)
@@ -99,19 +102,19 @@ def _multislice(slices: Iterable[Slice], name: str) -> list[Slice]:
     return sorted(own, key=lambda slice_: (slice_.zone, len(slice_.name), slice_.name))
 
 
-def look(provider: SliceProvider, target: SliceTarget) -> Slice | None:
-    """Return the slice, or None if it is gone, even if another slice has its name now."""
+def look(provider: SliceProvider, slice_: Slice) -> Slice | None:
+    """Return the slice as it is now, or None if it is gone, even if another one has its name."""
     try:
-        slice_ = provider.get(target.zone, target.name)
+        now = provider.only(slice_.api).get(slice_.zone, slice_.name)
     except NotFound:
         return None
-    return slice_ if target.id in ("", slice_.id) else None
+    return now if slice_.id in ("", now.id) else None
 
 
 def check_still_there(provider: SliceProvider, slice_: Slice) -> None:
     """Raise `SliceLost` if the slice has been lost; return if the API does not answer."""
     try:
-        now = look(provider.once(), slice_.target)
+        now = look(provider.once(), slice_)
     except TpukitError:
         return
     if now is None:

@@ -6,7 +6,7 @@ for missing capacity, quotas and rate limits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,8 @@ from tpukit.errors import (
     SliceLost,
     TpukitError,
 )
-from tpukit.models import SliceRequest
+from tpukit.google.roads import delete_in
+from tpukit.models import Slice, SliceRequest
 
 #: Where to ask again after a refusal: here later, only elsewhere, here after a fix, or nowhere.
 LATER, ELSEWHERE, AFTER_FIX, NEVER = "later", "elsewhere", "after a fix", "never"
@@ -51,6 +52,12 @@ class Refusal:
         fix = f" Fix: {note}." if note else ""
         return f"{place(self.request)}: {self.again}{asked}{reason}: {said}{fix}"
 
+    @property
+    def doubt(self) -> str:
+        """The line about a slice that may still appear: its create was not confirmed; or ""."""
+        lines = self.error.why.splitlines()
+        return next((line for line in lines if "may still appear" in line), "")
+
     def document(self) -> dict[str, Any]:
         """Return the JSON value."""
         return {
@@ -67,11 +74,11 @@ class Refusal:
         }
 
 
-def place(request: SliceRequest) -> str:
-    """Return the place of a request in words: zone, type, how it is bought, and the API."""
-    tier = "" if request.provisioning == "on-demand" else request.provisioning
-    api = "on Compute Engine" if request.api == "compute" else ""
-    return " ".join(filter(None, (request.zone, request.accelerator_type, tier, api)))
+def place(one: SliceRequest | Slice) -> str:
+    """Return a place in words: zone, type, how it is bought, and the API."""
+    tier = "" if one.provisioning == "on-demand" else one.provisioning
+    api = "on Compute Engine" if one.api == "compute" else ""
+    return " ".join(filter(None, (one.zone, one.accelerator_type, tier, api)))
 
 
 def outlook(error: TpukitError) -> str:
@@ -116,24 +123,35 @@ def nowhere(name: str, refusals: Sequence[Refusal], *, keeps_trying: bool) -> Tp
     )
 
 
-def doubts(refusals: Sequence[Refusal]) -> Mapping[str, str]:
-    """Return by zone a line about a slice that may still appear: its create was not confirmed."""
-    lines = [
-        (refusal.zone, line) for refusal in refusals for line in refusal.error.why.splitlines()
-    ]
-    return {zone: line for zone, line in lines if "may still appear" in line}
+def doubtful(refusals: Sequence[Refusal], made: Slice | None = None) -> Sequence[Refusal]:
+    """Return the refusals with a slice that may still appear, one for each zone and API.
+
+    An API has only one slice of a name in a zone, so the place of our slice `made` has no other.
+    """
+    places = {(one.zone, one.request.api): one for one in refusals if one.doubt}
+    if made:
+        places.pop((made.zone, made.api), None)
+    return [*places.values()]
 
 
-def removals(name: str, refusals: Sequence[Refusal]) -> tuple[Fix, ...]:
-    """Return the commands that delete slices that may still appear in other zones."""
+def removals(made: Slice, refusals: Sequence[Refusal]) -> tuple[Fix, ...]:
+    """Return the commands that delete slices that may still appear beside ours, and not ours."""
     note = "it may still appear there, and bills then"
-    delete = ("tpukit", "delete", name, "--missing-ok", "--zone")
-    return tuple(Fix.command(*delete, zone, note=note) for zone in doubts(refusals))
+    left = doubtful(refusals, made)
+    zones = [made.zone, *(one.zone for one in left)]
+    return tuple(
+        delete_in(one.request.api, made.name, one.zone, "--missing-ok", note=note)
+        if zones.count(one.zone) > 1
+        else Fix.command(
+            "tpukit", "delete", made.name, "--missing-ok", "--zone", one.zone, note=note
+        )
+        for one in left
+    )
 
 
-def documents(refusals: Sequence[Refusal]) -> dict[str, Any]:
-    """Return refusals, and slices that may still appear, as keys of a JSON document."""
-    exists = [*doubts(refusals).values()]
+def documents(refusals: Sequence[Refusal], made: Slice | None = None) -> dict[str, Any]:
+    """Return refusals, and slices that may still appear beside ours, as keys of a document."""
+    exists = list(dict.fromkeys(one.doubt for one in doubtful(refusals, made)))
     return {
         **({"refusals": [refusal.document() for refusal in refusals]} if refusals else {}),
         **({"exists": exists} if exists else {}),

@@ -103,7 +103,7 @@ def still_due(provider: SliceProvider, thing: Slice | QueuedResource) -> bool:
     """
     try:
         if isinstance(thing, Slice):
-            now = look(provider, thing.target)
+            now = look(provider, thing)
             return now is not None and bool(_end_of_slice(now, provider.now()))
         request = provider.get_queued(thing.zone, thing.name)
         slices = [] if request.dead else slices_of(provider, request)

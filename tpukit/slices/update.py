@@ -104,7 +104,7 @@ def update(
     edits.check()
     if edits.ours and not edits.applied(slice_).parts:
         return Updated(slice_, ())
-    provider = provider.within(deadline)
+    provider = provider.within(deadline).only(slice_.api)
     seen = last_seen(provider, slice_)
     with naming_what_exists(seen):
         return _Update(provider, slice_, edits, deadline, on_state, seen).converge()

@@ -116,8 +116,8 @@ class Cloud:
     def capacity(self) -> CapacityMemory:
         from tpukit.slices.capacity_memory import CapacityMemory
 
-        endpoint, on = self.settings.get("tpu_endpoint"), not self.rehearsing
-        return CapacityMemory(self.paths.capacity, self.clock, endpoint, enabled=on)
+        place = f"{self.settings.get('tpu_endpoint')}\n{self.settings.get('project')}"
+        return CapacityMemory(self.paths.capacity, place, self.clock, not self.rehearsing)
 
     @cached_property
     def provider(self) -> SliceProvider:

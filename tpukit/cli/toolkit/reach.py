@@ -137,6 +137,7 @@ class Reach:
             source_address=self.dialer.source_address,
             clock=cloud.clock,
             journal=cloud.journal,
+            capacity=cloud.capacity,
             own_addresses=cloud.paths.own_addresses,
             route=self.route.words,
             internal=self.route.inside,

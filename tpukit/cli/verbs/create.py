@@ -126,8 +126,8 @@ def create(
     made = _all(toolkit, gang, obtain) if gang else obtain()
     after = [_after(slice_, options, route) for slice_, *_ in made]
     after += slice_views.claims(slice_ for slice_, *_ in made)
-    after += [fix for slice_, _, said in made for fix in removals(slice_.name, said)]
-    shown = [(one, {"created": created, **documents(said)}) for one, created, said in made]
+    after += [fix for slice_, _, said in made for fix in removals(slice_, said)]
+    shown = [(one, {"created": created, **documents(said, one)}) for one, created, said in made]
     for line in slice_views.unguarded(slice_ for slice_, *_ in made):
         toolkit.console.warn(line)
     if count == 1:

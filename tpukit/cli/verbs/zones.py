@@ -37,7 +37,7 @@ def zones(toolkit: Toolkit, prefix: Prefix = "", capacity: Capacity = "", from_:
 
     An offered type may lack quota or capacity. The last column compares the API with our table.
     With --capacity, it shows the places that were asked for a type from this machine, and makes no
-    call; --anywhere begins with the zones that gave one within a week, and ends with those that
+    call; --anywhere begins with the places that gave one within a week, and ends with those that
     refused within a day.
 
     Examples:

@@ -25,7 +25,7 @@ def up(report: UpReport, bills: bool) -> View:
     train = Fix.command("tpukit", "train", name, "--", "python", "train.py", note=program)
     delete = Fix.command("tpukit", "delete", name, note=until)
     claim = slice_views.claims([report.slice])
-    after = (*claim, shell, train, delete, *removals(name, report.refusals))
+    after = (*claim, shell, train, delete, *removals(report.slice, report.refusals))
     shown = replace(smoke(report.smoke), next=after)
     project = report.slice.network_project or report.slice.project
     shown = with_exposing(shown, report.exposing, project)
