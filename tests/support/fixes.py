@@ -54,7 +54,7 @@ def _fault(words: Words) -> str:
     if blank := next(filter(_BLANK.fullmatch, rest), None):
         return f"{blank} is left to the reader"
     if program == "tpukit":
-        return _fault_of_ours(rest)
+        return "" if rest == ["--version"] else _fault_of_ours(rest)
     known = program in (*_SYSTEM, "gcloud") or Path(program).name.startswith("python")
     return "" if known else f"nobody here knows {program}"
 

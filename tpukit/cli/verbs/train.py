@@ -18,7 +18,6 @@ from tpukit.cli.python_commands import (
     NO_PROGRAM,
     environment_for,
     explain_missing_program,
-    naming_the_command,
     required_command,
 )
 from tpukit.cli.requirement_flags import RequirementFlags
@@ -82,7 +81,7 @@ def train(
     from tpukit.ssh.fan_out import values
 
     toolkit = toolkit.by(route)
-    line = required_command("train", name, command, "python train.py")
+    line = required_command(command)
     if toolkit.flags.as_json:
         fix = Fix(note="tpukit run --push . --detach --json only starts it")
         raise BadInput("--json cannot show a log", fix=fix)
@@ -92,7 +91,7 @@ def train(
     source = source_of(how, toolkit.console)
     if fetched:  # results of an earlier run, which may differ among the workers
         source = replace(source, tree=source.tree.without(fetched))
-    with nothing_started(), naming_the_command("train", name, command or ()):
+    with nothing_started():
         workers = toolkit.reach.workers(name, "all", flag.seconds(timeout))
         recipe = environment_for(toolkit, environment.with_, workers, line)
         provisions = bool(environment.with_) or on_top != RequirementFlags()
