@@ -112,5 +112,6 @@ def _extend_request(
         deadline=deadline,
         journal=toolkit.cloud.journal,
         on_state=toolkit.display.say_state(request.name),
+        on_fix=toolkit.console.suggest,
     )
     return queue_views.extended(made, now)
