@@ -43,6 +43,16 @@ def test_a_log_from_a_pipe_is_explained(run: Run, monkeypatch: pytest.MonkeyPatc
     assert run("explain").out.startswith("tpu-library-path\t")
 
 
+def test_what_tpukit_has_printed_is_explained(run: Run) -> None:
+    failed = run("extend", "demo", "--ttl", "8").says(2).err
+    told = run("explain", failed).out
+    assert told.startswith("BadInput\t--ttl 8 has no unit: exit 2: the command line")
+    assert "\t--ttl 8h or --ttl 8m\t" in told
+    both = run("explain", f"error: no slice a in any zone of the project\n{STOCKOUT}", "--json")
+    roles = [(one["id"], one["role"]) for one in both.document["explanations"]]
+    assert roles == [("stockout", "cause"), ("NotFound", "wrapper")]
+
+
 def test_an_unknown_text_is_an_error_and_no_text_a_wrong_use(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,8 @@ from support.local_cloud import PROJECT, ZONE, Cloud, running_cloud
 from support.openssh_server import eventually
 
 from cli.conftest import Run
+from tpukit.cli.parameters import life
+from tpukit.errors import BadInput
 from tpukit.paths import Paths
 from tpukit.slices import lifetime, naming
 from tpukit.slices.lifetime import EXPIRES, PURPOSE
@@ -53,6 +55,39 @@ def test_what_cannot_be_an_end_or_a_purpose_is_refused_before_anything_is_made(
     run("extend", "demo", "--ttl", "2 fortnights", environment=environment).says(2)
     run("extend", "demo", "--ttl", "2h", environment=environment).says(3)
     assert not prompt_cloud.nodes()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("up", "v3-8", "demo", "--ttl"),
+        ("up", "v3-8", "demo", "--idle"),
+        ("create", "v3-8", "demo", "--ttl"),
+        ("create", "v3-8", "demo", "--claim-within"),
+        ("create", "v6e-4", "demo", "--flex-start", "--max-run-duration"),
+        ("adopt", "demo", "--ttl"),
+        ("extend", "demo", "--ttl"),
+        ("queue", "create", "v3-8", "demo", "--valid-until"),
+        ("notebook", "demo", "--lease"),
+    ],
+    ids=" ".join,
+)
+def test_a_life_without_a_unit_is_refused_with_the_likely_ones(
+    run: Run, prompt_cloud: Cloud, words: tuple[str, ...]
+) -> None:
+    flag = words[-1]
+    told = run(*words, "8", environment=prompt_cloud.environment()).says(2).err
+    assert told.endswith(f"error: {flag} 8 has no unit\nfix: {flag} 8h or {flag} 8m\n")
+    assert not prompt_cloud.nodes()
+
+
+@pytest.mark.parametrize(
+    ("given", "likely"), [("0.5", "hm"), ("90", "hm"), ("480", "ms"), ("28800", "ms")]
+)
+def test_the_likely_units_depend_on_the_number(given: str, likely: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        life(given, "--ttl")
+    assert str(refused.value.fix) == " or ".join(f"--ttl {given}{unit}" for unit in likely)
 
 
 def test_another_s_end_is_not_changed_without_force(run: Run, prompt_cloud: Cloud) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from pathlib import Path
 
 import pytest
@@ -26,7 +28,7 @@ def test_a_profile_is_made_shown_and_changed_apart_from_the_other_settings(
     environment = bare_environment(tmp_path)
     work = ("--profile", "work")
     assert run("config", "set", "zone", ZONE, environment=environment).status == 0
-    made = run("config", "set", "zone", OTHER_ZONE, *work, environment=environment)
+    made = run("config", "set", "zone", OTHER_ZONE, *work, "--new", environment=environment)
     assert "config-work.toml" in made.err
     assert run("config", "get", "zone", environment=environment).out == f"{ZONE}\n"
     assert run("config", "get", "zone", *work, environment=environment).out == f"{OTHER_ZONE}\n"
@@ -43,7 +45,9 @@ def test_a_profile_is_made_shown_and_changed_apart_from_the_other_settings(
     assert run("config", "list", environment=environment).out == f"\tzone\t{ZONE}\nwork\t\t\n"
 
 
-@pytest.mark.parametrize("words", [("list",), ("config", "get", "zone")])
+@pytest.mark.parametrize(
+    "words", [("list",), ("config", "get", "zone"), ("config", "unset", "zone")]
+)
 def test_a_mistyped_profile_is_not_taken_for_one_without_settings(
     run: Run, environment: dict[str, str], words: tuple[str, ...]
 ) -> None:
@@ -64,7 +68,7 @@ def test_init_makes_a_profile_and_checks_it(run: Run, environment: dict[str, str
 
 
 def test_a_suggested_command_repeats_the_profile(run: Run, environment: dict[str, str]) -> None:
-    run("config", "set", "project", PROJECT, "--profile", "work", environment=environment)
+    run("config", "set", "project", PROJECT, "--profile", "work", "--new", environment=environment)
     by_variable = {**environment, "TPUKIT_PROFILE": "work"}
     for given, words in ((environment, ("--profile", "work")), (by_variable, ())):
         told = run("describe", "nobody", *words, environment=given).says(3).err
@@ -79,6 +83,49 @@ def test_init_that_ends_early_leaves_no_profile(run: Run, environment: dict[str,
 
 
 def test_a_new_profile_is_named_as_such(run: Run, environment: dict[str, str]) -> None:
-    words = ("config", "set", "zone", ZONE, "--profile", "typo")
+    words = ("config", "set", "zone", ZONE, "--profile", "work", "--new")
     assert "a new profile" in run(*words, environment=environment).err
     assert "a new profile" not in run(*words, environment=environment).err
+
+
+def test_a_misspelled_profile_is_not_made(run: Run, environment: dict[str, str]) -> None:
+    set_zone = ("config", "set", "zone", ZONE)
+    run(*set_zone, "--profile", "work", "--new", environment=environment)
+    for given, words in (
+        (environment, ("--profile", "wrok")),
+        ({**environment, "TPUKIT_PROFILE": "wrok"}, ()),
+    ):
+        said = run(*set_zone, *words, environment=given).says(2).err
+        assert "error: there is no profile wrok (did you mean work?)\n" in said
+        assert f"fix: tpukit config set zone {ZONE} --profile work\n" in said
+        assert f"fix: tpukit config set zone {ZONE} --new --profile wrok\n" in said
+    assert run("config", "list", environment=environment).out == f"work\tzone\t{ZONE}\n"
+
+
+def test_a_wrong_value_or_flag_makes_no_profile(run: Run, environment: dict[str, str]) -> None:
+    made = ("--profile", "work", "--new")
+    assert "not a zone" in run("config", "set", "zone", "Z", *made, environment=environment).err
+    said = run("config", "set", "zone", ZONE, "--new", environment=environment).says(2).err
+    assert "--new needs --profile" in said
+    assert run("config", "list", environment=environment).out == ""
+
+
+def test_while_init_asks_there_is_no_profile_yet(
+    run: Run, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So an init that is killed leaves none either."""
+    seen: list[Path] = []
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+        def readline(self, size: int = -1, /) -> str:
+            seen.extend(Path(environment["TPUKIT_HOME"]).rglob("config-*"))
+            return super().readline(size)
+
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdin", Terminal(f"{PROJECT}\n{ZONE}\n"))
+    assert run("init", "--profile", "new", environment=environment).status == 0
+    assert seen == []
+    assert run("list", "--profile", "new", environment=environment).status == 0

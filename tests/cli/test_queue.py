@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from urllib.parse import quote
 
 import pytest
@@ -212,6 +214,30 @@ def test_what_the_queue_does_not_have_is_refused_before_anything_is_asked(
         "is not a slice name" in run("queue", "create", *long, environment=environment).says(2).err
     )
     assert prompt_cloud.calls("queuedResources.create") == []
+
+
+def test_before_extend_deletes_a_request_it_prints_the_line_that_makes_it_again(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment, cloud = prompt_cloud.environment(), prompt_cloud
+    cloud.fault(method="queuedResources.create", kind="wait", seconds=7200.0, probability=1.0)
+    life = ("--ttl", "5m", "--valid-until", "12h")
+    words = ("v3-8", "late", "--spot", *life, "--labels", "team=a", "--count", "2")
+    assert run("queue", "create", *words, environment=environment).status == 0
+    broken = {"method": "queuedResources.create", "kind": "status", "status": "PERMISSION_DENIED"}
+    cloud.control("DELETE", "faults")
+    cloud.fault(**broken, times=1, message="no")
+    failed = run("extend", "late", "--ttl", "8h", "--yes", environment=environment)
+    assert failed.status == 4, failed.err
+    assert cloud.tpu.list_queued("-").requests == ()
+    (line,) = re.findall(r"^next: tpukit (.*)$", failed.err, re.MULTILINE)
+    assert f"fix: tpukit {line}\n" in failed.err
+    assert run(*shlex.split(line), environment=environment).status == 0
+    again = cloud.tpu.get_queued(ZONE, "late")
+    assert (again.provisioning, again.valid_seconds) == ("spot", 43200.0)
+    assert again.slices == ("late-0", "late-1")
+    assert lifetime.asked(again.labels)["ttl"] == "28800 s"
+    assert again.labels["team"] == "a"
 
 
 def test_extend_reaches_a_request_that_waits_and_reap_leaves_it(

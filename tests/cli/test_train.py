@@ -125,6 +125,31 @@ def test_a_folder_is_fetched_and_what_the_workers_wrote_there_stays(
     assert (app / "out" / "step").read_text() == "300\n"
 
 
+def test_several_results_are_fetched_and_the_next_lines_name_those_that_are_left(
+    local: Local, pair: str, app: Path
+) -> None:
+    paths = ("logs/a", "none", "b", "logs/none")
+    fetched = [word for path in paths for word in ("--fetch", path)]
+    make = "mkdir -p logs; echo 1 >logs/a; echo 2 >b"
+    failed = local.run("train", pair, *fetched, "--", make, cwd=app)
+    assert failed.status == 1
+    assert "the run has succeeded, but its results were not copied: there is no" in failed.err
+    assert (app / "logs" / "a").read_text() == "1\n"
+    assert (app / "b").read_text() == "2\n"
+    lines = suggested(failed.err)
+    folders = {f"{pair}:{app.name}/none ./", f"{pair}:{app.name}/logs/none ./logs/"}
+    assert {line.removeprefix("tpukit --local cp ") for line in lines} == folders
+    local.run("run", pair, "--", f"touch {app.name}/none {app.name}/logs/none")
+    for line in lines:
+        assert typed(local, line, app).status == 0
+    assert (app / "none").exists()
+    assert (app / "logs" / "none").exists()
+    done = local.run("train", pair, *fetched, "--", "echo 3 >b", cwd=app)
+    assert done.status == 0, done.err
+    assert done.out.splitlines()[-4:] == [*paths]
+    assert (app / "b").read_text() == "3\n"
+
+
 def test_a_result_that_is_missing_hides_no_failure(local: Local, pair: str, app: Path) -> None:
     words = ("train", pair, "--push", str(app), "--fetch", "none.txt", "--")
     failed = local.run(*words, "exit 4")
@@ -398,7 +423,7 @@ def test_another_folder_s_push_is_replaced_only_if_that_is_said(
         (("train", "demo", "--fetch", ".", "--", "x"), "--fetch cannot copy ."),
         (("train", "demo", "--fetch", "*.txt", "--", "x"), "--fetch cannot copy *.txt"),
         (("train", "a-*", "--fetch", "out", "--", "x"), "--fetch needs one slice"),
-        (("train", "demo", "--fetch", "a", "--fetch", "b", "--", "x"), "--fetch takes one file"),
+        (("train", "demo", "--fetch", "a", "--fetch", "/b", "--", "x"), "--fetch cannot copy /b"),
         (("train", "demo", "--run-id", "Bad Id", "--", "x"), "'Bad Id' cannot be a run id"),
         (("run", "demo", "-d", "--run-id", "Bad Id", "--", "x"), "'Bad Id' cannot be a run id"),
         (("train", "demo", "--push", "nowhere", "--", "x"), "nowhere is not a folder"),

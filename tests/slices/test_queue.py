@@ -275,7 +275,7 @@ def test_another_end_is_not_given_to_a_request_whose_slices_come_meanwhile(cloud
     waiting, _ = ensure(cloud)
     assert waiting.state in queue.WAITING
     cloud.clock.sleep(3600.0)
-    given = {"journal": cloud.journal, "on_state": cloud.states.append}
+    given = {"journal": cloud.journal, "on_state": cloud.states.append, "on_fix": print}
     with pytest.raises(TpukitError, match="is ACTIVE: its slices come") as caught:
         queue.extend_queued(cloud.tpu, waiting, "", deadline=cloud.deadline(), **given)
     assert str(caught.value.fix) == f"tpukit queue wait pair --zone {ZONE}"

@@ -56,7 +56,7 @@ def _fault(words: Words) -> str:
     if program == "env" and "=" in words[1]:
         return _fault(words[2:])
     if program == "tpukit":
-        return _fault_of_ours(rest)
+        return "" if rest == ["--version"] else _fault_of_ours(rest)
     known = program in (*_SYSTEM, "gcloud") or Path(program).name.startswith("python")
     return "" if known else f"nobody here knows {program}"
 

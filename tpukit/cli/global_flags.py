@@ -27,6 +27,21 @@ CONNECTING = (
 _GCLOUD_OFFLINE = ("auth", "config")
 
 
+def verb_index(arguments: Sequence[str]) -> int:
+    """Return where the first word after the global flags is; the length of the line if nowhere."""
+    takes_value = {
+        f"--{field.name}" for field in fields(GlobalFlags) if isinstance(field.default, str)
+    } | {"-o"}
+    value = False
+    for at, word in enumerate(arguments):
+        if not value and not word.startswith("-"):
+            return at
+        if not value and word in ("--help", "-h"):
+            break
+        value = not value and word in takes_value
+    return len(arguments)
+
+
 @dataclass(frozen=True)
 class GlobalFlags:
     """The global flags of a command line, before the verb or after it."""

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import fields
 from importlib import import_module
 from itertools import zip_longest
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer import Option
@@ -20,7 +20,7 @@ from typer.exceptions import TyperException
 
 from tpukit import __version__, console
 from tpukit.cli import signals
-from tpukit.cli.global_flags import GlobalFlags
+from tpukit.cli.global_flags import GlobalFlags, verb_index
 from tpukit.cli.pages import GROUPS, SUMMARIES, VERBS, Command, Group
 from tpukit.cli.verb import Invocation, ReaderGone, flat, parameters, verb
 from tpukit.errors import (
@@ -131,18 +131,8 @@ def _application_for(arguments: Sequence[str]) -> typer.Typer:
 
 def _verb(arguments: Sequence[str]) -> str:
     """Return the verb or group in the arguments, or "" if there is none."""
-    takes_value = {
-        f"--{field.name}" for field in fields(GlobalFlags) if isinstance(field.default, str)
-    } | {"-o"}
-    words = iter(arguments)
-    for word in words:
-        if word in takes_value:
-            next(words, None)
-        elif word in (*VERBS, *GROUPS):
-            return word
-        elif not word.startswith("-") or word in ("--help", "-h"):
-            break
-    return ""
+    word = next(iter(arguments[verb_index(arguments) :]), "")
+    return word if word in (*VERBS, *GROUPS) else ""
 
 
 def _run(arguments: list[str], invocation: Invocation) -> int:
@@ -168,14 +158,22 @@ def _refuse_empty_flags(arguments: Sequence[str]) -> None:
 
 def _complete(words: list[str]) -> int:
     from tpukit.cli.verbs.completion import candidates
+
+    root = typer.main.get_command(_application_for(words[:-1]))
+    for word, meaning in candidates(root, words, _hinted_names):
+        sys.stdout.write(f"{word}\t{meaning}\n")
+    return 0
+
+
+def _hinted_names() -> list[str]:
+    """Return the names of slices that this machine has seen recently."""
     from tpukit.clock import SystemClock
     from tpukit.slices.name_hints import NameHints
 
-    root = typer.main.get_command(_application_for(words[:-1]))
-    hints = NameHints(Paths.from_environment(os.environ).name_hints, SystemClock())
-    for word, meaning in candidates(root, words, hints.names):
-        sys.stdout.write(f"{word}\t{meaning}\n")
-    return 0
+    try:
+        return NameHints(Paths.from_environment(os.environ).name_hints, SystemClock()).names()
+    except TpukitError:  # there is no home folder
+        return []
 
 
 def _usage(error: TyperException, arguments: Sequence[str]) -> BadInput:
@@ -251,11 +249,31 @@ def _fail(error: TpukitError, arguments: list[str], invocation: Invocation) -> i
         from tpukit.cli.search_places import offer_search
 
         offer_search(error, arguments)
+    if isinstance(error, (BadInput, NotFound)):
+        _suggest_meant_line(error, arguments)
     if isinstance(error, (BadInput, NotAuthenticated, NotFound)):
         for word in _misplaced(arguments):
             shown.warn(f"{word} after -- belongs to the remote command, not to tpukit")
     shown.fail(error)
     return error.exit_code
+
+
+def _suggest_meant_line(error: TpukitError, arguments: list[str]) -> None:
+    """Let an error suggest the line that was meant, if the line that failed has a known mistake."""
+    from tpukit.cli.meant_lines import meant_line
+
+    meant = meant_line(arguments, _command_of, _hinted_names())
+    if meant and isinstance(error, NotFound):
+        error.otherwise = error.otherwise or meant
+    elif meant:
+        is_help = error.fix is not None and error.fix.arguments[-1:] == ("--help",)
+        error.fix, error.otherwise = meant, error.otherwise if is_help else error.fix
+
+
+def _command_of(verb: str) -> Any:
+    """Return Typer's command for a verb or a group."""
+    root: Any = typer.main.get_command(application([verb]))
+    return root.commands[verb]
 
 
 def _misplaced(arguments: list[str]) -> list[str]:

@@ -175,6 +175,19 @@ def seconds(text: str, name: str = "--timeout") -> float:
     return value
 
 
+def life(text: str, name: str) -> float:
+    """Return how long something may live, in seconds: a duration that must have a unit.
+
+    `--ttl 8` could mean hours or minutes, and a slice that lives for 8 seconds is nobody's wish.
+    """
+    given = text.strip()
+    if not re.fullmatch(r"\d{1,6}(\.\d+)?", given, re.ASCII) or not float(given):
+        return seconds(text, name)
+    likely = "hm" if float(given) < 100 else "ms"
+    note = " or ".join(f"{name} {given}{unit}" for unit in likely)
+    raise BadInput(f"{name} {given} has no unit", fix=Fix(note=note))
+
+
 def size(text: str, least: int = 1 << 20) -> int:
     """Return a size such as `200M` or `4G` in bytes; raise `BadInput` for less than a megabyte."""
     match = re.fullmatch(r"(\d{1,6})([KMGT]?)B?", text.strip(), re.ASCII | re.IGNORECASE)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 import shlex
-import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tpukit.cli.parameters import remote_command
-from tpukit.errors import BadInput, Fix, NotFound, TpukitError
+from tpukit.errors import BadInput, Fix, TpukitError
 
 if TYPE_CHECKING:
     from tpukit.cli.toolkit import Toolkit
@@ -28,33 +26,12 @@ _OWN_ARGUMENT = re.compile(r"-|\d")
 _VARIABLE = re.compile(r"[A-Za-z_]\w*=")
 
 
-def required_command(verb: str, name: str, command: Sequence[str] | None, example: str) -> str:
-    """Return the shell line of a command; raise `BadInput`, with an example, if there is none."""
+def required_command(command: Sequence[str] | None) -> str:
+    """Return the shell line of a command; raise `BadInput` if there is none."""
     line = remote_command([*command] if command else None)
-    if line:
-        return line
-    meant = ["--", *_run_by_python(name)] if _is_program(name) else [name, "--", *example.split()]
-    fix = Fix.command("tpukit", verb, *meant, note="for example; -- comes before the command")
-    raise BadInput("there is no command to run", fix=fix)
-
-
-@contextmanager
-def naming_the_command(verb: str, name: str, command: Sequence[str]) -> Iterator[None]:
-    """If the block finds no slice of a name that is a program's, suggest the command with `--`."""
-    try:
-        yield
-    except NotFound as error:
-        if _is_program(name):
-            error.otherwise = Fix.command("tpukit", verb, "--", *_run_by_python(name), *command)
-        raise
-
-
-def _is_program(word: str) -> bool:
-    return word in _PYTHON or bool(shutil.which(word)) or Path(word).is_file()
-
-
-def _run_by_python(word: str) -> list[str]:
-    return ["python", word] if word.endswith(".py") else [word]
+    if not line:
+        raise BadInput("there is no command to run")
+    return line
 
 
 def program(line: str) -> str:

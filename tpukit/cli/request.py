@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from typer import Option
 
 from tpukit.accelerators import AcceleratorType, is_listed, meant_zone, runtime_fits, unlisted
-from tpukit.cli.parameters import Purpose, Ttl, pairs, seconds, words
+from tpukit.cli.parameters import Purpose, Ttl, life, pairs, words
 from tpukit.cli.toolkit import Toolkit
 from tpukit.clock import Clock
 from tpukit.console import Console
@@ -215,7 +215,7 @@ def _request(
 
 
 def _lifetime(clock: Clock, flags: RequestFlags) -> Mapping[str, str]:
-    ttl = seconds(flags.ttl, "--ttl") if flags.ttl else None
+    ttl = life(flags.ttl, "--ttl") if flags.ttl else None
     return lifetime.labels(clock.time(), ttl, flags.purpose)
 
 
@@ -238,7 +238,7 @@ def _longest_run(flags: RequestFlags) -> Mapping[str, str]:
         )
     if not flags.flex_start:
         return {}
-    longest = seconds(flags.max_run_duration, "--max-run-duration")
+    longest = life(flags.max_run_duration, "--max-run-duration")
     if longest > _WEEK:
         raise BadInput("--max-run-duration is at most 7d")
     return {MAX_RUN: f"{longest:.0f}"}

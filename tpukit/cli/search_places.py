@@ -11,7 +11,7 @@ from typer import Option
 from tpukit.accelerators import AcceleratorType, region_of
 from tpukit.cli import listings
 from tpukit.cli.dry_run import rehearse
-from tpukit.cli.parameters import ReapOwn, seconds, words, zone_names
+from tpukit.cli.parameters import ReapOwn, life, seconds, words, zone_names
 from tpukit.cli.request import (
     RequestFlags,
     bought,
@@ -116,7 +116,7 @@ def search(
     toolkit.cloud.check_given("project", *([] if everywhere else ["zone"]))
     types = [AcceleratorType.parse(word.lower()) for word in words(capacity.types)]
     if capacity.claim_within:
-        lease = f"{CLAIM}={seconds(capacity.claim_within, '--claim-within'):.0f}"
+        lease = f"{CLAIM}={life(capacity.claim_within, '--claim-within'):.0f}"
         options = replace(options, labels=",".join(filter(None, (options.labels, lease))))
     places = _places(toolkit, list(dict.fromkeys([accelerator, *types])), capacity)
     requests = slice_requests(

@@ -57,7 +57,7 @@ class Tree:
     #: The time of change of each file in nanoseconds, and its size, before any file was read.
     stamps: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     tracked: Set[str] = frozenset()  #: the names that git tracks
-    kept: str = ""  #: the path that `without` has left out
+    kept: tuple[str, ...] = ()  #: the paths that `without` has left out
     results: Sequence[str] = ()  #: the names that `without` has left out
 
     @cached_property
@@ -112,11 +112,13 @@ class Tree:
                     fix=Fix(note="name a file or folder that only the program writes"),
                 )
         names = [name for name in self.names if name not in set(results)]
-        return replace(self, names=names, kept=path, results=results)
+        return replace(
+            self, names=names, kept=(*self.kept, path), results=[*self.results, *results]
+        )
 
     def keeps(self, name: str) -> bool:
         """Return True if a push must leave this file on the workers as it is there."""
-        return bool(self.kept) and PurePosixPath(name).is_relative_to(self.kept)
+        return any(PurePosixPath(name).is_relative_to(path) for path in self.kept)
 
     def changes(
         self, clock: Clock, *, with_secrets: bool, failing: Callable[[], bool]

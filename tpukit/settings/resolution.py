@@ -60,10 +60,13 @@ class Settings:
         directory: Path,
         overlay: Mapping[str, str] | None = None,
         profile: str = "",
+        *,
+        may_be_new: bool = False,
     ) -> Settings:
         """Read the settings from all their places.
 
-        `overlay` has the emulator's CLOUDSDK_* variables in a local run.
+        `overlay` has the emulator's CLOUDSDK_* variables in a local run. A profile that
+        `may_be_new` has no settings if it does not exist.
 
         Raises:
             BadInput: a value is invalid, a file is unreadable, or there is no such profile; the
@@ -71,7 +74,7 @@ class Settings:
             SecurityRefusal: an endpoint would get credentials unencrypted, or a project file sets a
                 guarded setting.
         """
-        places = tuple(_places(flags, environ, directory, overlay, profile))
+        places = tuple(_places(flags, environ, directory, overlay, profile, may_be_new))
         local = overlay is not None
         settings = cls(_resolve_all(places, local), profile)
         _refuse_mixed_endpoints(settings, local)
@@ -130,6 +133,7 @@ def _places(
     directory: Path,
     overlay: Mapping[str, str] | None,
     profile: str,
+    may_be_new: bool,
 ) -> Iterator[_Place]:
     """Yield the places of settings, the highest precedence first."""
     google = attrgetter("google_variables")
@@ -145,7 +149,8 @@ def _places(
         emulated = _settings(overlay, google, lambda key: "emulator")
         yield _Place(emulated, directory, emulator=True)
     paths = Paths.from_environment(environ)
-    own = _Place(_from(own_file(paths, profile), read_own_file(paths, profile)), paths.config)
+    values = read_own_file(paths, profile, may_be_new=may_be_new)
+    own = _Place(_from(own_file(paths, profile), values), paths.config)
     if profile:
         yield own
     yield _Place(_settings(environ, google), directory)

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 from tpukit.errors import BadInput, Fix
@@ -26,39 +25,42 @@ def own_file(paths: Paths, profile: str) -> Path:
     return paths.profile_file(check_profile(profile)) if profile else paths.config_file
 
 
-def read_own_file(paths: Paths, profile: str) -> Mapping[str, str]:
-    """Return the values in the user's own file; raise `BadInput` if there is no such profile."""
+def read_own_file(paths: Paths, profile: str, *, may_be_new: bool = False) -> Mapping[str, str]:
+    """Return the values in the user's own file.
+
+    Raises `BadInput` if there is no such profile, unless it `may_be_new`.
+    """
     path = own_file(paths, profile)
     text = read_text(path)
-    if profile and text is None:
-        raise BadInput(
-            f"there is no profile {profile}",
-            reason=shown_path(path),
+    if text is None and profile and not may_be_new:
+        raise no_profile(
+            paths,
+            profile,
             fix=Fix.command("tpukit", "config", "list", note="lists your profiles"),
             otherwise=Fix.command("tpukit", "init", "--profile", profile, note="makes it"),
         )
     return parse_toml(path, text or "")
 
 
+def no_profile(paths: Paths, profile: str, fix: Fix, otherwise: Fix | None = None) -> BadInput:
+    """Return the error for a profile that does not exist; it names the one that was meant."""
+    meant = nearest_profile(paths, profile)
+    reason = f"did you mean {meant}?" if meant else shown_path(own_file(paths, profile))
+    what = f"there is no profile {profile}"
+    return BadInput(what, reason=reason, fix=fix, otherwise=otherwise)
+
+
+def nearest_profile(paths: Paths, profile: str) -> str:
+    """Return the user's profile whose name is nearest to a misspelled one, or ""."""
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(profile, profiles(paths), n=1)), "")
+
+
 def profiles(paths: Paths) -> list[str]:
     """Return the names of the user's profiles, sorted."""
     files = paths.config.glob(paths.profile_file("*").name)
     return sorted(file.stem.removeprefix("config-") for file in files)
-
-
-@contextmanager
-def made(path: Path) -> Iterator[None]:
-    """Let a file exist in the block; if it was new and nobody wrote to it, an error removes it."""
-    is_new = not path.exists()
-    if is_new:
-        private_directory(path.parent)
-        replace_file(path, "")
-    try:
-        yield
-    except BaseException:
-        if is_new and not read_text(path):
-            path.unlink(missing_ok=True)
-        raise
 
 
 def known(name: str) -> str:
@@ -69,9 +71,14 @@ def known(name: str) -> str:
     return name
 
 
+def checked(name: str, value: str) -> str:
+    """Return the value to write for a setting; raise `BadInput` if it is invalid."""
+    return BY_NAME[known(name)].check(value)
+
+
 def set_value(path: Path, name: str, value: str) -> None:
     """Set one value; raise `BadInput` if it is invalid, or if the file cannot be changed."""
-    value = BY_NAME[known(name)].check(value)
+    value = checked(name, value)
     _change(path, name, f"{name} = {json.dumps(value)}\n", value)
 
 

@@ -179,7 +179,14 @@ def loss(slice_: Slice) -> SliceLost:
     place = (slice_.name, "--zone", slice_.zone)
     delete = remake = Fix.command("tpukit", "delete", *place)
     if slice_.provisioning in REMADE and not slice_.queued_resource:
-        again = ("tpukit", "up", slice_.accelerator_type, *place, *_flags(slice_), "--recreate")
+        again = (
+            "tpukit",
+            "up",
+            slice_.accelerator_type,
+            *place,
+            *remaking_flags(slice_),
+            "--recreate",
+        )
         note = "tpukit watch does this by itself and restarts your command"
         remake = Fix.command(*again, note=note)
     return SliceLost(
@@ -190,7 +197,7 @@ def loss(slice_: Slice) -> SliceLost:
     )
 
 
-def _flags(slice_: Slice) -> Iterator[str]:
+def remaking_flags(slice_: Slice) -> Iterator[str]:
     """Yield the flags of `up` that ask for such a slice again, with as long a life.
 
     Metadata is left out, because it can carry secrets.
@@ -213,6 +220,7 @@ def _flags(slice_: Slice) -> Iterator[str]:
         "network": slice_.network.rpartition("/")[2],
         "ttl": life["ttl"] and f"{float(life['ttl'][:-2]) / 60:g}m",
         "idle": life["idle"] and f"{life['idle']}s",
+        "max-run-duration": life["max run"] and f"{life['max run']}s",
         "purpose": life["purpose"],
         "labels": ",".join(f"{key}={value}" for key, value in slice_.labels.items() if _own(key)),
         "tags": ",".join(filter(_own, slice_.tags)),

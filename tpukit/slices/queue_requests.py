@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -25,10 +25,10 @@ from tpukit.errors import (
 )
 from tpukit.google.failures import from_operation, to_error
 from tpukit.google.provider import SliceProvider
-from tpukit.models import QueuedResource, QueueRequest
+from tpukit.models import QueuedResource, QueueRequest, SliceRequest
 from tpukit.slices import lifetime
 from tpukit.slices.ensure import unlike
-from tpukit.slices.find import DEFAULT_ACCOUNT, in_one_zone
+from tpukit.slices.find import DEFAULT_ACCOUNT, in_one_zone, remaking_flags
 from tpukit.slices.journal import Journal
 from tpukit.slices.last_seen import OnState, passing
 from tpukit.slices.naming import NONCE, OWNER, is_owner
@@ -145,10 +145,12 @@ def extend_queued(
     deadline: Deadline,
     journal: Journal,
     on_state: OnState,
+    on_fix: Callable[[Fix], None],
 ) -> QueuedResource:
     """Replace a waiting request by one with another end (a label's value, or "" for none).
 
-    The API cannot change a request, so it is deleted and made again, and loses its place.
+    The API cannot change a request, so it is deleted and made again, and loses its place. `on_fix`
+    gets the command that makes it again, before it is deleted.
 
     Raises:
         TpukitError: it was not deleted, for example because it has slices; or not made again.
@@ -167,6 +169,8 @@ def extend_queued(
     labels = {**queued.labels, lifetime.CREATED: now, lifetime.EXPIRES: end}
     asked = replace(queued.node.request, labels={key: text for key, text in labels.items() if text})
     request = _anew(QueueRequest(asked, len(queued.slices), queued.valid_seconds), queued)
+    fix = _remake(queued, asked)
+    on_fix(fix)
     delete_queued(
         provider, queued, force=False, deadline=deadline, journal=journal, on_state=check_waits
     )
@@ -175,10 +179,21 @@ def extend_queued(
             provider, request, deadline=deadline, journal=journal, on_state=on_state
         )[0]
     except TpukitError as error:
-        note = "add the flags of the first time; the request was deleted but not made again"
-        place = (queued.accelerator_type, queued.name, "--zone", queued.zone)
-        error.otherwise = Fix.command("tpukit", "queue", "create", *place, note=note)
+        error.otherwise = replace(fix, note="the request was deleted but not made again")
         raise
+
+
+def _remake(queued: QueuedResource, asked: SliceRequest) -> Fix:
+    """Return the command that makes a request again if this command dies; without its metadata."""
+    words = ["tpukit", "queue", "create", queued.accelerator_type, queued.name]
+    words += ["--zone", queued.zone]
+    words += ["--count", str(len(queued.slices))] if len(queued.slices) > 1 else []
+    if queued.valid_seconds:
+        words += ["--valid-until", f"{queued.valid_seconds:.0f}s"]
+    labels = {key: text for key, text in asked.labels.items() if key != lifetime.IDLE}
+    node = replace(queued.node, labels=labels) if queued.node else None
+    note = "makes the request again, without its metadata, if this command is killed"
+    return Fix.command(*words, *(remaking_flags(node) if node else ()), note=note)
 
 
 def _anew(request: QueueRequest, failed: QueuedResource) -> QueueRequest:

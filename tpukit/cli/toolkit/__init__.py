@@ -45,6 +45,8 @@ class Toolkit:
     closing: ExitStack = field(default_factory=ExitStack)
     #: True in a dry run: writes are recorded instead of sent.
     rehearsing: bool = False
+    #: True if the chosen profile need not exist, because this command makes it.
+    makes_profile: bool = False
     seen: Sightings = field(default_factory=Sightings)
 
     def by(self, route: RouteFlags) -> Toolkit:
@@ -93,7 +95,9 @@ class Toolkit:
 
         flags = {"project": self.flags.project or None, "zone": self.flags.zone or None}
         folder, profile = working_folder(), self.flags.chosen_profile(self.environ)
-        return Settings.load(flags, self.environ, folder, self._overlay, profile)
+        return Settings.load(
+            *(flags, self.environ, folder, self._overlay, profile), may_be_new=self.makes_profile
+        )
 
     @property
     def _overlay(self) -> Mapping[str, str] | None:

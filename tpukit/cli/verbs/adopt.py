@@ -43,7 +43,7 @@ def adopt(
       tpukit adopt demo --dry-run
     """
     ranges = ssh_rule.check_ranges(source_ranges or ())
-    seconds = flag.seconds(ttl, "--ttl") if ttl else None
+    seconds = flag.life(ttl, "--ttl") if ttl else None
     deadline = toolkit.deadline(flag.seconds(timeout))
     toolkit = toolkit.by(route)
     slices = toolkit.slices.find_named(name, deadline)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -25,6 +26,7 @@ Place = Annotated[
 ]
 SettingName = Annotated[str, Argument(metavar="SETTING", help="Name of a setting.")]
 SettingValue = Annotated[str, Argument(metavar="VALUE", help="Its new value.")]
+New = Annotated[bool, Option("--new", help="Make the profile of --profile if it does not exist.")]
 Remove = Annotated[bool, Option("--remove", help="Stop trusting the file.")]
 
 
@@ -93,21 +95,38 @@ def get_value(toolkit: Toolkit, name: SettingName) -> View:
     return View(document, rows=[[value]] if value else [], status=int(not value))
 
 
-def set_value(toolkit: Toolkit, name: SettingName, value: SettingValue) -> View:
+def set_value(
+    toolkit: Toolkit, name: SettingName, value: SettingValue, *, new: New = False
+) -> View:
     """Set a value in your own config.toml, or in the profile of --profile.
 
     Flags and tpukit's environment variables come before both, and a trusted project file comes
-    before config.toml. A profile that does not exist is made.
+    before config.toml. A profile that does not exist is made only with --new.
 
     Examples:
       tpukit config set zone us-central2-b
-      tpukit config set project work-project --profile work
+      tpukit config set project work-project --profile work --new
     """
-    path = toolkit.own_file
-    is_new = path != toolkit.paths.config_file and not path.exists()
+    path, profile = toolkit.own_file, toolkit.flags.chosen_profile(toolkit.environ)
+    words = ("tpukit", "config", "set", name, user_file.checked(name, value))
+    if new and not profile:
+        fix = Fix.command(*words, "--new", "--profile", "work", note="for example")
+        raise BadInput("--new needs --profile", fix=fix)
+    is_new = bool(profile) and not path.exists()
+    if is_new and not new:
+        raise _no_profile(toolkit, profile, words)
     user_file.set_value(path, name, value)
     toolkit.console.say(f"{name} is set in {shown_path(path)}{', a new profile' * is_new}")
     return View({"path": str(path), "setting": name, "value": value})
+
+
+def _no_profile(toolkit: Toolkit, profile: str, words: Sequence[str]) -> BadInput:
+    meant = user_file.nearest_profile(toolkit.paths, profile)
+    new = Fix.command(*words, "--new", "--profile", profile, note="makes it")
+    if not meant:
+        return user_file.no_profile(toolkit.paths, profile, new)
+    near = Fix.command(*words, "--profile", meant)
+    return user_file.no_profile(toolkit.paths, profile, near, new)
 
 
 def unset_value(toolkit: Toolkit, name: SettingName) -> View:
@@ -117,6 +136,7 @@ def unset_value(toolkit: Toolkit, name: SettingName) -> View:
       tpukit config unset zone
     """
     path = toolkit.own_file
+    user_file.read_own_file(toolkit.paths, toolkit.flags.chosen_profile(toolkit.environ))
     removed = user_file.unset_value(path, name)
     toolkit.console.say(f"{name} {'is' if removed else 'was'} not set in {shown_path(path)}")
     return View({"path": str(path), "setting": name, "removed": removed})

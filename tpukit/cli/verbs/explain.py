@@ -35,7 +35,10 @@ def explain(toolkit: Toolkit, text: Text = None) -> View:
       tpukit logs demo train 2>&1 | tpukit explain
     """
     given = " ".join(text) if text else _piped()
-    known = word_explanations(given) or explanations(given)
+    known = word_explanations(given)
+    if not known:
+        known = explanations(given)
+        known += _own(given, "wrapper" if known else "cause")
     if not known:
         raise TpukitError(
             "nothing is known about this text",
@@ -43,6 +46,13 @@ def explain(toolkit: Toolkit, text: Text = None) -> View:
         )
     complete = toolkit.console.complete
     return _view([replace(explanation, fix=complete(explanation.fix)) for explanation in known])
+
+
+def _own(text: str, role: str) -> list[Explanation]:
+    """Return the explanations of tpukit's own messages; reading them takes a quarter second."""
+    from tpukit.explain.own_messages import own_explanations
+
+    return [replace(explanation, role=role) for explanation in own_explanations(text)]
 
 
 def _piped() -> str:

@@ -44,7 +44,7 @@ def extend(
       tpukit extend 'exp-*' --ttl 8h
       tpukit extend demo --ttl never
     """
-    seconds = None if ttl in ("", "never") else flag.seconds(ttl, "--ttl")
+    seconds = None if ttl in ("", "never") else flag.life(ttl, "--ttl")
     deadline = toolkit.deadline(flag.seconds(timeout))
     try:
         slices = toolkit.slices.find_named(name, deadline)
@@ -112,5 +112,6 @@ def _extend_request(
         deadline=deadline,
         journal=toolkit.cloud.journal,
         on_state=toolkit.display.say_state(request.name),
+        on_fix=toolkit.console.suggest,
     )
     return queue_views.extended(made, now)

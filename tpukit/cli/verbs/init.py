@@ -60,15 +60,8 @@ def init(toolkit: Toolkit, how: InitFlags = InitFlags()) -> View:
     accelerator = spelled(how.accelerator_type)
     if accelerator:
         AcceleratorType.parse(accelerator)
-    if not toolkit.flags.chosen_profile(toolkit.environ):
-        return _initialized(toolkit, how, accelerator)
-    with user_file.made(toolkit.own_file):
-        return _initialized(toolkit, how, accelerator)
-
-
-def _initialized(toolkit: Toolkit, how: InitFlags, accelerator: str) -> View:
     file = toolkit.own_file
-    toolkit = _answered(toolkit, "project")
+    toolkit = _answered(replace(toolkit, makes_profile=True), "project")
     zones = _zones(toolkit, accelerator) if accelerator else ""
     toolkit = _answered(toolkit, "zone", zones)
     _check_complete(toolkit, how, zones)

@@ -52,7 +52,7 @@ def notebook(
     from tpukit.jobs.python_environments import usual_environment
     from tpukit.ssh.forwarding import Forward, Tunnels
 
-    lease_seconds = flag.seconds(lease, "--lease")
+    lease_seconds = flag.life(lease, "--lease")
     if recipe:
         flag.check_recipe(recipe, toolkit.project_files.recipes.names())
     toolkit = toolkit.by(route)

@@ -77,7 +77,7 @@ def create(
     request = QueueRequest(
         with_access(slice_request, toolkit.reach.context()),
         queue.count,
-        flag.seconds(queue.valid_until, "--valid-until") if queue.valid_until else None,
+        flag.life(queue.valid_until, "--valid-until") if queue.valid_until else None,
     )
     naming.check_name(request.names[-1])
     if options.ttl:

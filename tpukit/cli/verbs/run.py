@@ -18,7 +18,6 @@ from tpukit.cli.python_commands import (
     NO_PROGRAM,
     environment_for,
     explain_missing_program,
-    naming_the_command,
     required_command,
 )
 from tpukit.cli.toolkit import Toolkit
@@ -130,13 +129,13 @@ def run(
     from tpukit.ssh.fan_out import values
 
     toolkit = toolkit.by(route)
-    line = required_command("run", name, command, "hostname")
+    line = required_command(command)
     variables = given_variables(environment, toolkit)
     _check(how, tree, toolkit.console)
     request, log_limit = _request(how, line), flag.size(how.log_limit or "1G")
     source = source_of(tree, toolkit.console) if tree.push else None
     patience = flag.seconds(timeout)
-    with nothing_started(), naming_the_command("run", name, command or ()):
+    with nothing_started():
         workers = toolkit.reach.workers(name, worker, patience)
         recipe = environment_for(toolkit, environment.with_, workers, line)
         if how.detach:

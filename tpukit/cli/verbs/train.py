@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Annotated
 
 from typer import Option
@@ -18,7 +17,6 @@ from tpukit.cli.python_commands import (
     NO_PROGRAM,
     environment_for,
     explain_missing_program,
-    naming_the_command,
     required_command,
 )
 from tpukit.cli.requirement_flags import RequirementFlags
@@ -35,7 +33,16 @@ from tpukit.cli.verbs.run import (
     start_run,
 )
 from tpukit.console import View
-from tpukit.errors import BadInput, Fix, Interrupted, Terminated, TpukitError, interruption
+from tpukit.errors import (
+    BadInput,
+    Fix,
+    Interrupted,
+    SliceLost,
+    Terminated,
+    TpukitError,
+    TransportFailed,
+    interruption,
+)
 from tpukit.slices.find import is_pattern
 from tpukit.text import one_line
 
@@ -50,7 +57,8 @@ class TrainFlags(PushFlags):
         list[str] | None,
         Option(
             metavar="PATH",
-            help="At the end, copy this file or folder back, from worker 0; it is never pushed.",
+            help="At the end, copy this file or folder back, from worker 0; it is never pushed. "
+            "Repeatable.",
         ),
     ] = None
 
@@ -82,7 +90,7 @@ def train(
     from tpukit.ssh.fan_out import values
 
     toolkit = toolkit.by(route)
-    line = required_command("train", name, command, "python train.py")
+    line = required_command(command)
     if toolkit.flags.as_json:
         fix = Fix(note="tpukit run --push . --detach --json only starts it")
         raise BadInput("--json cannot show a log", fix=fix)
@@ -90,9 +98,9 @@ def train(
     variables = given_variables(environment, toolkit)
     check_run_id(how.run_id)
     source = source_of(how, toolkit.console)
-    if fetched:  # results of an earlier run, which may differ among the workers
-        source = replace(source, tree=source.tree.without(fetched))
-    with nothing_started(), naming_the_command("train", name, command or ()):
+    for path in fetched:  # results of an earlier run, which may differ among the workers
+        source = replace(source, tree=source.tree.without(path))
+    with nothing_started():
         workers = toolkit.reach.workers(name, "all", flag.seconds(timeout))
         recipe = environment_for(toolkit, environment.with_, workers, line)
         provisions = bool(environment.with_) or on_top != RequirementFlags()
@@ -115,50 +123,86 @@ def train(
         explain_missing_program(toolkit, workers, recipe, line)
     if not fetched:
         return result
-    results = f"{name}:{posixpath.join(source.target.removeprefix('./'), fetched)}"
-    back = os.path.relpath((source.tree.root / fetched).parent)
-    back = os.path.join("" if back[0] == "." else ".", back, "")  # never like NAME:PATH
-    again = Fix.command("tpukit", "cp", results, back, note="copies what the run has written")
+    results = Results(name, source.target.removeprefix("./"), source.tree.root, timeout, route)
     if result is LEFT:
-        return replace(result, next=[again])
-    copy = partial(cp, toolkit, [results, back], timeout=timeout, route=route)
-    return _with_results(result, again, copy)
+        return replace(result, next=results.commands(fetched))
+    return results.added(toolkit, result, fetched)
 
 
-def _fetched(how: TrainFlags, name: str) -> str:
-    """Return the path to copy back, or ""; raise `BadInput` if it cannot be copied."""
-    if not how.fetch:
-        return ""
-    if len(how.fetch) > 1:
-        fix = Fix(note="let the program write into one folder, and name that")
-        raise BadInput("--fetch takes one file or folder", fix=fix)
-    path = PurePosixPath(how.fetch[0])
-    no_name = not path.parts or path.is_absolute() or ".." in path.parts
-    if no_name or set("*?[") & {*how.fetch[0]}:
-        fix = Fix(note="name a file or folder that the program writes in its folder")
-        raise BadInput(f"--fetch cannot copy {one_line(how.fetch[0])}", fix=fix)
-    if "," in name or is_pattern(name):
+def _fetched(how: TrainFlags, name: str) -> list[str]:
+    """Return the paths to copy back; raise `BadInput` if one cannot be copied."""
+    for given in how.fetch or ():
+        path = PurePosixPath(given)
+        no_name = not path.parts or path.is_absolute() or ".." in path.parts
+        if no_name or set("*?[") & {*given}:
+            fix = Fix(note="name a file or folder that the program writes in its folder")
+            raise BadInput(f"--fetch cannot copy {one_line(given)}", fix=fix)
+    if how.fetch and ("," in name or is_pattern(name)):
         raise BadInput("--fetch needs one slice", fix=Fix(note="name one, or leave out --fetch"))
-    return how.fetch[0]
+    return list(dict.fromkeys(how.fetch or ()))
 
 
-def _with_results(result: View, again: Fix, copy: Callable[[], View]) -> View:
-    """Return the result of a run with that of the copy of its results; `again` copies them later.
+@dataclass(frozen=True)
+class Results:
+    """Where the results of a run are on worker 0 of a slice, and the folder here for them."""
 
-    If the run has failed, a failed copy is only a warning.
-    """
-    try:
-        fetched = copy()
-    except (KeyboardInterrupt, TpukitError) as caught:
-        error = interruption(caught) if isinstance(caught, KeyboardInterrupt) else caught
-        if isinstance(error, (Interrupted, Terminated)):
-            error.exists, error.fix = ("the run has ended; files that have arrived stay",), again
-        elif result.status:
-            return replace(result, warnings=[*result.warnings, error.summary()])
-        else:
-            what = f"the run has succeeded, but its results were not copied: {error.what}"
-            error = TpukitError(what, reason=error.reason, why=error.why, fix=again)
-        raise error from None
-    warnings = [*result.warnings, *fetched.warnings]
-    status = max(result.status, fetched.status)
-    return replace(fetched, warnings=warnings, next=result.next, status=status)
+    slice: str
+    target: str
+    root: Path
+    timeout: str
+    route: flag.RouteFlags
+
+    def commands(self, paths: Sequence[str]) -> list[Fix]:
+        """Return the commands that copy the paths later, one for each folder here."""
+        sources: dict[str, list[str]] = {}
+        for path in paths:
+            sources.setdefault(self._folder(path), []).append(self._source(path))
+        note = "copies what the run has written"
+        return [Fix.command("tpukit", "cp", *of, to, note=note) for to, of in sources.items()]
+
+    def added(self, toolkit: Toolkit, result: View, paths: Sequence[str]) -> View:
+        """Copy the paths, and return the result of the run with their files.
+
+        If the run has failed, a failed copy is only a warning. Otherwise, and after an interrupt,
+        the error suggests the commands for the paths that were not copied.
+        """
+        rows: list[Sequence[object]] = []
+        failed: list[str] = []
+        errors: list[TpukitError] = []
+        for at, path in enumerate(paths):
+            try:
+                words = [self._source(path), self._folder(path)]
+                rows += cp(toolkit, words, timeout=self.timeout, route=self.route).rows
+            except (KeyboardInterrupt, Interrupted, Terminated) as caught:
+                ended = interruption(caught) if isinstance(caught, KeyboardInterrupt) else caught
+                ended.exists = ("the run has ended; files that have arrived stay",)
+                raise self._suggesting(toolkit, ended, [*failed, *paths[at:]]) from None
+            except TpukitError as error:
+                failed.append(path)
+                errors.append(error)
+                if isinstance(error, (SliceLost, TransportFailed)):
+                    failed += paths[at + 1 :]
+                    break
+        if errors and not result.status:
+            first = errors[0]
+            what = f"the run has succeeded, but its results were not copied: {first.what}"
+            missing = TpukitError(what, reason=first.reason, why=first.why)
+            raise self._suggesting(toolkit, missing, failed)
+        warnings = [*result.warnings, *(error.summary() for error in errors)]
+        return replace(result, rows=rows, warnings=warnings)
+
+    def _suggesting(
+        self, toolkit: Toolkit, error: TpukitError, paths: Sequence[str]
+    ) -> TpukitError:
+        """Return the error with the command that copies the paths; further ones are narrated."""
+        error.fix, *more = self.commands(paths)
+        for fix in more:
+            toolkit.console.suggest(fix)
+        return error
+
+    def _source(self, path: str) -> str:
+        return f"{self.slice}:{posixpath.join(self.target, path)}"
+
+    def _folder(self, path: str) -> str:
+        back = os.path.relpath((self.root / path).parent)
+        return os.path.join("" if back[0] == "." else ".", back, "")  # never like NAME:PATH

@@ -179,7 +179,7 @@ def _idling(options: RequestFlags, idle: str) -> RequestFlags:
     """Return the request with a label for the longest idle time, if one is given."""
     if not idle:
         return options
-    most = f"{lifetime.IDLE}={flag.seconds(idle, '--idle'):.0f}"
+    most = f"{lifetime.IDLE}={flag.life(idle, '--idle'):.0f}"
     return replace(options, labels=",".join(filter(None, (options.labels, most))))
 
 
