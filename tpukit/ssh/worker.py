@@ -12,6 +12,7 @@ from tpukit.errors import TransportFailed
 from tpukit.ssh.target import Completed, Target
 
 if TYPE_CHECKING:
+    from tpukit.accelerators import AcceleratorType
     from tpukit.ssh.client import Connection
 
 #: The number of attempts without progress before a worker is given up, and the growth of the pause
@@ -28,7 +29,7 @@ class RemoteWorker:
     `slice` is the name of its slice, and `target` its last known address. `check_slice` raises
     `SliceLost` if the slice has been lost since. `workers` is the number of workers of its slice,
     and `slices` the number of slices in the same command. `coordinator` is the internal address of
-    worker 0 of the first slice.
+    worker 0 of the first slice. `accelerator` is None if our table does not list the slice's type.
     """
 
     index: int
@@ -37,6 +38,7 @@ class RemoteWorker:
     target: Target | None = None
     check_slice: Callable[[], None] = lambda: None
     workers: int = 1
+    accelerator: AcceleratorType | None = None
     coordinator: str = ""
     slice_index: int = 0
     slices: int = 1
