@@ -170,6 +170,20 @@ def test_a_detached_run_is_followed_listed_and_killed(local: Local, pair: str) -
     }
 
 
+def test_logs_can_show_one_chip_as_its_process_wrote_it(local: Local, pair: str) -> None:
+    """A tail counts the lines of that chip only, wherever those of the others are."""
+    line = "test {chip} = 2 || sleep 0.3; seq 1 3; echo {worker}{chip}"
+    run = local.run("run", pair, "--per-chip", "--detach", "--", line).out.strip()
+    assert len(local.run("logs", pair, run, "-f").out.splitlines()) == 32
+    one = local.run("logs", pair, run, "--worker", "1", "--chip", "2")
+    assert one.out == "1\n2\n3\n12\n"
+    both = local.run("logs", pair, run, "-f", "--chip", "2", "--tail", "2")
+    assert sorted(both.out.splitlines()) == ["[0] 02", "[0] 3", "[1] 12", "[1] 3"]
+    none = local.run("logs", pair, run, "--chip", "9")
+    assert (none.status, none.out) == (0, "")
+    assert f"run {run} has written nothing on chip 9\n" in none.err
+
+
 def test_train_runs_a_pushed_program_on_each_chip(local: Local, board: str, tmp_path: Path) -> None:
     (tmp_path / "train.sh").write_text('echo "seed $1" >"result-$1"; cat "result-$1"\n')
     done = local.run(
