@@ -41,6 +41,16 @@ def made(local: Local, accelerator: str, name: str) -> Iterator[str]:
     assert local.run("delete", name, "--yes").status == 0
 
 
+def venvs_of(jax_home: Path) -> Path:
+    return jax_home / "provisioned/.tpukit/venvs"
+
+
+def provisioned(local: Local, name: str, venvs: Path) -> None:
+    """Give the workers these environments, as after `tpukit provision`."""
+    link = f"mkdir -p .tpukit; ln -sfn {venvs} .tpukit/venvs"
+    assert local.run("run", name, "--", link).status == 0
+
+
 def eight(line: str) -> list[str]:
     """Return the line that each process of two workers prints."""
     return [
@@ -89,8 +99,7 @@ def test_jax_sees_the_devices_of_one_chip_in_each_process(
 ) -> None:
     """Also a program that looks for other workers: its chip is the whole slice. A v3 has two."""
     request.getfixturevalue(name)
-    link = f"mkdir -p .tpukit; ln -sfn {jax_home}/provisioned/.tpukit/venvs .tpukit/venvs"
-    assert local.run("run", name, "--", link).status == 0
+    provisioned(local, name, venvs_of(jax_home))
     program = (
         "import jax; jax.distributed.initialize(); "
         "print(jax.process_count(), jax.device_count(), jax.numpy.ones({worker} + {chip}).sum())"
@@ -200,3 +209,36 @@ def test_a_command_without_per_chip_keeps_its_braces(local: Local, board: str) -
 def test_what_cannot_be_combined_is_refused(local: Local, board: str) -> None:
     refused = local.run("run", board, "--per-chip", "--stdin", "--", "cat").says(2)
     assert "--stdin and --per-chip exclude each other" in refused.err
+
+
+def test_the_smoke_test_computes_on_each_chip_alone(
+    local: Local, board: str, jax_home: Path
+) -> None:
+    provisioned(local, board, venvs_of(jax_home))
+    done = local.run("smoke", board, "--per-chip", "--json")
+    assert done.status == 0, done.err
+    seen = [
+        (worker["worker"], worker["chip"], worker["devices"], worker["global_sum"], worker["ok"])
+        for worker in done.document["smoke"]["workers"]
+    ]
+    assert seen == [(0, chip, 2, 3.0, True) for chip in range(4)]
+
+
+def test_the_smoke_test_names_the_chip_whose_process_sees_others(
+    local: Local, board: str, jax_home: Path, tmp_path: Path
+) -> None:
+    """The process of chip 2 sees all devices, as if nothing had split them."""
+    python = tmp_path / "jax/bin/python"
+    python.parent.mkdir(parents=True)
+    seen = '[ "$TPUKIT_CHIP" != 2 ] || TPUKIT_EMULATED_DEVICES=8'
+    python.write_text(f'#!/bin/sh\n{seen}\nexec {venvs_of(jax_home)}/jax/bin/python "$@"\n')
+    python.chmod(0o755)
+    provisioned(local, board, tmp_path)
+    failed = local.run("smoke", board, "--per-chip").says(10)
+    assert "error: the smoke test failed on worker 0\n" in failed.err
+    assert "chip 2: 8 of 2 devices" in failed.err
+
+
+def test_the_smoke_test_of_chips_has_one_level(local: Local, board: str) -> None:
+    refused = local.run("smoke", board, "--per-chip", "--level", "2").says(2)
+    assert "--per-chip needs level 1" in refused.err
