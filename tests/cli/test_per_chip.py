@@ -10,6 +10,9 @@ import pytest
 from support.openssh_server import eventually
 
 from cli.conftest import Local
+from tpukit.cli.verbs.run import require_chips
+from tpukit.errors import BadInput
+from tpukit.ssh.worker import RemoteWorker
 
 Fixtures = pytest.FixtureRequest
 
@@ -202,6 +205,15 @@ def test_train_runs_a_pushed_program_on_each_chip(local: Local, board: str, tmp_
     assert sorted(done.out.splitlines()) == [f"[chip {chip}] seed {chip}" for chip in range(4)]
 
 
+def test_a_process_does_not_wait_for_the_other_slices_of_a_multislice(
+    local: Local, board: str
+) -> None:
+    line = "echo ${MEGASCALE_NUM_SLICES:-none} ${MEGASCALE_SLICE_ID:-none}"
+    words = ("--env", "MEGASCALE_NUM_SLICES=2", "--env", "MEGASCALE_SLICE_ID=1", "--", line)
+    done = local.run("run", board, "--per-chip", *words)
+    assert sorted(done.out.splitlines()) == [f"[chip {chip}] none none" for chip in range(4)]
+
+
 def test_a_command_without_per_chip_keeps_its_braces(local: Local, board: str) -> None:
     assert local.run("run", board, "--", "echo {chip} of {chips}").out == "{chip} of {chips}\n"
 
@@ -209,6 +221,12 @@ def test_a_command_without_per_chip_keeps_its_braces(local: Local, board: str) -
 def test_what_cannot_be_combined_is_refused(local: Local, board: str) -> None:
     refused = local.run("run", board, "--per-chip", "--stdin", "--", "cat").says(2)
     assert "--stdin and --per-chip exclude each other" in refused.err
+
+
+def test_a_worker_with_an_unknown_number_of_chips_is_refused() -> None:
+    worker = RemoteWorker(0, lambda: pytest.fail("connects"), "new", accelerator_type="tpu9-8")
+    with pytest.raises(BadInput, match="how many chips a worker of new has is unknown"):
+        require_chips([worker])
 
 
 def test_the_smoke_test_computes_on_each_chip_alone(

@@ -14,7 +14,6 @@ from functools import cached_property, partial
 from itertools import chain, repeat
 from math import inf
 
-from tpukit.accelerators import AcceleratorType, is_listed
 from tpukit.access.context import Context
 from tpukit.access.hints import Hint
 from tpukit.access.host_keys import IDENTITY_SECONDS, published, targets
@@ -159,8 +158,6 @@ class _SliceAccess:
         # The API calls and the first connection share one `--timeout`. Later connections replace a
         # lost one, so they read the slice at once.
         first = min(patience, deadline.remaining()), _LOOK_SECONDS
-        name = self.slice.accelerator_type
-        accelerator = AcceleratorType.parse(name) if is_listed(name) else None
         return [
             RemoteWorker(
                 index,
@@ -169,7 +166,7 @@ class _SliceAccess:
                 self._targets[index],
                 self._check,
                 len(self.slice.workers),
-                accelerator,
+                self.slice.accelerator_type,
             )
             for index in self._chosen
         ]
