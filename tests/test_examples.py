@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.process, pytest.mark.examples]
 
 EXAMPLES = ROOT / "examples"
 #: Which test executes each file.
-COVERED = {"up_and_train.sh", "train.py", "ci_job.sh", "list_slices.py"}
+COVERED = {"up_and_train.sh", "train.py", "ci_job.sh", "list_slices.py", "sweep.py"}
 #: The training programs, with their words, by recipe: what they print at last, where all is well.
 TRAINED = {
     "flax": {
@@ -103,6 +103,26 @@ def test_the_training_programs_learn_and_the_page_of_their_snippets_is_true(
         assert "from step 40" in told["flax_text.py --checkpoints found"].stdout
         done = run(variables, "tpukit", "run", "demo", "--with", recipe, "--", "python3 page.py")
         assert done.stdout.splitlines()[-1] == "all of it is true"
+
+
+def test_a_sweep_tries_a_rate_on_each_chip_of_each_worker(
+    variables: dict[str, str], jax_home: Path
+) -> None:
+    run(variables, "tpukit", "create", "v4-16", "demo")
+    run(variables, "tpukit", "firewall", "apply", "demo")
+    environments = f"{jax_home}/provisioned/.tpukit/venvs"
+    link = f"mkdir -p .tpukit; ln -sfn {environments} .tpukit/venvs"  # as after `provision`
+    run(variables, "tpukit", "run", "demo", "--", link)
+    run(variables, "tpukit", "cp", str(EXAMPLES / "sweep.py"), "demo:")
+    words = ("--with", "jax", "--per-chip", "--", "python", "sweep.py")
+    done = run(variables, "tpukit", "run", "demo", *words)
+    pattern = r"\[(\d)\] \[chip (\d)\] trial (\d): rate (\S+), loss (\S+), devices: 1"
+    rows = [re.fullmatch(pattern, line) for line in sorted(done.stdout.splitlines())]
+    trials = [row.groups() for row in rows if row]
+    assert [(worker, chip, trial) for worker, chip, trial, _, _ in trials] == [
+        (str(trial // 4), str(trial % 4), str(trial)) for trial in range(8)
+    ]
+    assert min(trials, key=lambda trial: float(trial[4]))[3] == "16"
 
 
 def test_up_and_train_trains_on_every_device_of_every_worker_and_deletes_the_slice(

@@ -119,7 +119,7 @@ def test_every_document_has_these_keys_and_no_others() -> None:
             tested,
             "worker ok framework version platform device_kind devices devices_expected "
             "global_devices global_devices_expected processes matmul matmul_expected global_sum "
-            "global_sum_expected seconds emulated error log_tail",
+            "global_sum_expected seconds emulated error log_tail chip",
         ),
         (
             Measurement("link", 0, 1, 86.8, "GB/s"),

@@ -166,6 +166,7 @@ class _SliceAccess:
                 self._targets[index],
                 self._check,
                 len(self.slice.workers),
+                self.slice.accelerator_type,
             )
             for index in self._chosen
         ]

@@ -132,16 +132,21 @@ class Pieces:
             return offset
         return offset + self.read(offset, PIECE).find(b"\n") + 1
 
-    def last_lines(self, count: int) -> int:
-        """Return the offset of the last `count` lines; a line without an end counts."""
+    def last_lines(self, count: int, mark: bytes = b"") -> int:
+        """Return the offset of the last `count` lines that begin with a mark.
+
+        Without a mark every line counts, also one without an end.
+        """
         offset = self.end
-        left = count + self.before(offset).endswith(b"\n")
+        left = count + (not mark and self.before(offset).endswith(b"\n"))
         while left:
             block = self.before(offset)
             if not block:
                 break
-            lines = block.count(b"\n")
+            text = block + self.read(offset, len(mark))  # a mark may cross the end of the block
+            lines = text.count(b"\n" + mark)
             if lines >= left:
-                return offset - len(block.split(b"\n", lines - left + 1)[-1])
+                rest = text.split(b"\n" + mark, lines - left + 1)[-1]
+                return offset - len(block) + len(text) - len(mark) - len(rest)
             left, offset = left - lines, offset - len(block)
         return self.whole_line(self.start) if left else offset

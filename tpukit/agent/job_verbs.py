@@ -73,6 +73,8 @@ def start_job(home: Home, request: Request) -> None:
 def follow_job(home: Home, request: Request) -> None:
     """Send the log in parts from `offset` or its last `tail` lines on, then answer the job's state.
 
+    Only lines that begin with `mark` count for the tail; the other lines in between are sent too.
+
     A part is a line `tpukit-log OFFSET SIZE` and its bytes. A part without bytes is a sign of life,
     every `beat` seconds. With `on`, send the log until the job ends, else to its current end. Stop
     if the client closes its connection.
@@ -80,9 +82,9 @@ def follow_job(home: Home, request: Request) -> None:
     run = RunRecord(os.path.join(jobs_folder(home), request["job"]))
     if not run.is_there():
         return say(run.state())
-    pieces, offset = Pieces(run.folder), request["offset"]
+    pieces, offset, mark = Pieces(run.folder), request["offset"], request["mark"].encode()
     if offset is None:
-        offset = 0 if request["tail"] is None else pieces.last_lines(request["tail"])
+        offset = 0 if request["tail"] is None else pieces.last_lines(request["tail"], mark)
     listener = select.poll()
     listener.register(1, 0)
     beat = 0.0

@@ -36,6 +36,7 @@ VERBS = {
     "read_facts": "system.step_verbs",
     "receive_upload": "uploads",
     "remove_environments": "system.recipe_environments",
+    "run_per_chip": "per_chip",
     "sample_load": "load_sample",
     "send_download": "downloads",
     "serve_notebook": "notebook",

@@ -116,6 +116,20 @@ class Folder(Output):
         return self._path / f"{worker.slice}-{worker.index}.{stream}"
 
 
+class MarkedLines:
+    """Picks the lines of logs that begin with a mark, such as `[chip 2] `, and removes the mark."""
+
+    def __init__(self, mark: bytes) -> None:
+        self._mark = mark
+        self._rest: dict[RemoteWorker, bytes] = {}
+
+    def of(self, worker: RemoteWorker, data: bytes) -> bytes:
+        """Return the marked lines of a log that end in this piece of it."""
+        *lines, self._rest[worker] = (self._rest.get(worker, b"") + data).split(b"\n")
+        marked = [line for line in lines if line.startswith(self._mark)]
+        return b"".join(line[len(self._mark) :] + b"\n" for line in marked)
+
+
 def chosen_output(
     console: Console, workers: Sequence[RemoteWorker], directory: str, as_json_lines: bool
 ) -> Output:

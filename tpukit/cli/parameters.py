@@ -49,6 +49,9 @@ ReapOwn = Annotated[
 ]
 Ttl = Annotated[str, Option(metavar="DURATION", help="How long it may live: 90m, 8h, 3d.")]
 Purpose = Annotated[str, Option(metavar="TEXT", help="Purpose of the slice, as a label.")]
+PerChip = Annotated[
+    bool, Option("--per-chip", help="Start a process for each chip, which sees only that chip.")
+]
 Timeout = Annotated[str, Option(metavar="DURATION", help="How long to wait: 90s, 20m, 1h.")]
 Workers = Annotated[str, Option("--worker", metavar="WORKERS", help="all, 0 or 0,2-5.")]
 SourceRanges = Annotated[

@@ -21,6 +21,7 @@ from tpukit.jobs.end import (
 )
 from tpukit.jobs.job_list import about
 from tpukit.jobs.shell_environment import launch, shell_lines
+from tpukit.ssh import agent_client
 from tpukit.ssh.fan_out import Outcome, fan_out
 from tpukit.ssh.programs import program_text, shell_line
 from tpukit.ssh.target import Completed
@@ -35,6 +36,8 @@ _SAME_INTERRUPT_SECONDS = 1.0
 _ANSWER_SECONDS = 3.0
 #: Seconds for the last output of an ended command. A process that was not found may hold it open.
 _OUTPUT_SECONDS = 3.0
+#: Seconds for the agent to be on a worker.
+_SEND_SECONDS = 60.0
 _FOUND = "its processes that could be found"
 
 OnWorkerOutput = Callable[[RemoteWorker, str, bytes], None]
@@ -51,7 +54,7 @@ class CommandRequest:
     `limit` is in seconds for each worker's command. `at_once` limits the number of commands at the
     same time; 0 means no limit. `keep` is in bytes for each stream of each worker. To end the
     command, it gets the signal `first`, then TERM, and after `grace` seconds KILL. `sudo` runs it
-    as root.
+    as root. With `per_chip`, a process runs for each chip, without input.
     """
 
     command: str
@@ -64,6 +67,7 @@ class CommandRequest:
     first: str = "INT"
     grace: float = GRACE_SECONDS
     sudo: bool = False
+    per_chip: bool = False
 
 
 class CommandCancelled(TpukitError):
@@ -231,7 +235,10 @@ class AttachedRun:
         never = Deadline.never(self.clock)
         limit = Deadline.after(self.clock, request.limit) if request.limit else never
         program = program_text("agent/scope.sh", "jobs/run.sh")
-        launched = launch(request.command, worker.words, sudo=request.sudo)
+        per_chip = worker.accelerator if request.per_chip else None
+        if per_chip:
+            agent_client.ensure(connection, deadline=Deadline.after(self.clock, _SEND_SECONDS))
+        launched = launch(request.command, worker.words, sudo=request.sudo, per_chip=per_chip)
         line = shell_line(
             shell_lines(worker.variables) + program + launched,
             [begun.name, about(request.command, ""), *reads],

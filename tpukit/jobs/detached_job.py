@@ -57,10 +57,14 @@ class JobRequest:
 
 @dataclass(frozen=True)
 class LogPart:
-    """A part of a log: all of it, or its last `tail` lines; with `on` until the job ends."""
+    """A part of a log: all of it, or its last `tail` lines; with `on` until the job ends.
+
+    With a `mark`, the tail begins at the last `tail` lines that begin with it.
+    """
 
     tail: int | None = None
     on: bool = True
+    mark: str = ""
 
 
 WHOLE_LOG = LogPart()

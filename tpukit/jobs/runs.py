@@ -63,10 +63,13 @@ def start(
     clock: Clock,
     *,
     sudo: bool = False,
+    per_chip: bool = False,
     log_limit: int = LOG_LIMIT,
     commit: str = "",
 ) -> None:
-    """Start a run on every worker or on none. `commit` is that of the pushed tree, for listings.
+    """Start a run on every worker or on none; with `per_chip`, a process for each chip.
+
+    `commit` is that of the pushed tree, for listings.
 
     A distributed program hangs if one worker does not run it. So nothing starts before every worker
     has answered, and if a start fails or is interrupted, the others are ended. The first worker
@@ -88,7 +91,9 @@ def start(
 
     def request(worker: RemoteWorker, lines: str) -> JobRequest:
         text = shell_lines(worker.variables) + lines
-        launched = launch(command, worker.words, sudo=sudo)
+        # The request to start the job leaves the agent there, which runs a process for each chip.
+        split = worker.accelerator if per_chip else None
+        launched = launch(command, worker.words, sudo=sudo, per_chip=split)
         # A repeated start joins its own job; the nonce keeps it from joining another's.
         script = f"# {nonce}\n{launched}"
         return JobRequest(script, text, about(command, text, commit), log_limit)

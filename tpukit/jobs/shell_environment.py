@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from tpukit.errors import BadInput, Fix
-from tpukit.ssh import worker_files
+from tpukit.ssh import agent_client, worker_files
 from tpukit.ssh.programs import shell_line
 from tpukit.text import is_utf8, one_line, quote
 
+if TYPE_CHECKING:
+    from tpukit.accelerators import AcceleratorType
+
 #: A word in braces, or in doubled braces, which stay as single ones; `${worker}` is the shell's.
-_WORDS = "worker|workers|coordinator|slice|slice_index|slices"
+_WORDS = "worker|workers|coordinator|slice|slice_index|slices|chip|chips"
 _IN_BRACES = re.compile(rf"(?<!\$)(?<!\$\{{)(?:\{{(\{{(?:{_WORDS})\}})\}}|\{{({_WORDS})\}})")
 #: torch_xla needs PJRT_DEVICE: pytorch/xla:torch_xla/_internal/__init__.py. A value that the worker
 #: or the user has set stays.
@@ -46,17 +50,35 @@ def shell_with(recipe: str) -> str:
     return f'exec "${{SHELL:-/bin/sh}}" -l -c {quote([shell_line(inside)])}\n'
 
 
-def launch(command: str, words: Mapping[str, str], *, sudo: bool = False) -> str:
+def launch(
+    command: str,
+    words: Mapping[str, str],
+    *,
+    sudo: bool = False,
+    per_chip: AcceleratorType | None = None,
+) -> str:
     """Return the POSIX shell text that becomes a command, with `{worker}` and others replaced.
 
     The user's shell runs it, as with sshd; with `sudo` it runs as root in the same environment.
     SHLVL=1 keeps bash from reading .bashrc again, which it does in the first shell of an SSH
     session (shell.c, run_startup_files; Debian: SSH_SOURCE_BASHRC).
+
+    With `per_chip`, the worker's type, the agent runs one process for each chip. It must be there.
     """
-    line = quote([_IN_BRACES.sub(lambda match: match[1] or words.get(match[2], match[0]), command)])
+    if per_chip:
+        chips = per_chip.chips_per_worker
+        numbered = ({**words, "chip": str(chip), "chips": str(chips)} for chip in range(chips))
+        commands = [_filled(command, own) for own in numbered]
+        request = {"commands": commands, "accelerator_type": per_chip.name, "sudo": sudo}
+        return _DEVICE + agent_client.become("run_per_chip", request)
+    line = quote([_filled(command, words)])
     # sudo would replace PATH.
     root = 'sudo -n -E -- env PATH="$PATH"' if sudo else "env"
     return f'{_DEVICE}exec {root} SHLVL=1 "${{SHELL:-/bin/sh}}" -c {line}\n'
+
+
+def _filled(command: str, words: Mapping[str, str]) -> str:
+    return _IN_BRACES.sub(lambda match: match[1] or words.get(match[2], match[0]), command)
 
 
 def parse_assignments(words: Iterable[str], own: Mapping[str, str]) -> dict[str, str]:

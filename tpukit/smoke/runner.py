@@ -23,6 +23,7 @@ from tpukit.jobs.end import Holder, device_holders, stop_runtime
 from tpukit.models import worker_names
 from tpukit.provision import recipe_names
 from tpukit.provision.recipes import Recipe
+from tpukit.smoke.chip_judge import judge_chips
 from tpukit.smoke.judge import Expectation, Observation, failures, judge
 from tpukit.smoke.measurements import TOO_FAST
 from tpukit.smoke.presence import look_for_chips
@@ -37,6 +38,7 @@ from tpukit.text import quote
 
 if TYPE_CHECKING:
     from tpukit.ssh.client import Connection
+    from tpukit.ssh.target import Completed
 
 #: The most seconds for the smoke test; the deadline may be earlier.
 SMOKE_SECONDS = 600.0
@@ -52,10 +54,14 @@ _KEEP = 1 << 20
 
 @dataclass(frozen=True)
 class Load:
-    """The work for the devices: the level of the smoke test, and the seconds of level 3."""
+    """The work for the devices: the level of the smoke test, and the seconds of level 3.
+
+    With `per_chip`, one process computes on each chip, as with `run --per-chip`; for level 1.
+    """
 
     level: int = 1
     soak_seconds: float = 0.0
+    per_chip: bool = False
 
 
 #: The work that `up` gives.
@@ -117,11 +123,13 @@ def smoke(
     """
     if not workers:
         raise BadInput("no workers to compute on")
-    run = _Run(recipe, len(workers), deadline, load)
+    run = _Run(accelerator, recipe, len(workers), deadline, load)
     try:
         observations = run.on_all(workers)
     finally:
         run.close()
+    if load.per_chip:
+        return judge_chips(observations, accelerator, recipe)
     return judge(observations, Expectation(accelerator, recipe, len(workers), load.level))
 
 
@@ -182,11 +190,19 @@ def _failure(report: SmokeReport) -> TpukitError:
 class _Run:
     """A run with one connection for each worker: first for `_look`, then for the program."""
 
-    def __init__(self, recipe: Recipe, workers: int, deadline: Deadline, load: Load) -> None:
+    def __init__(
+        self,
+        accelerator: AcceleratorType,
+        recipe: Recipe,
+        workers: int,
+        deadline: Deadline,
+        load: Load,
+    ) -> None:
+        self._accelerator = accelerator
         self._recipe = recipe
         self._load = load
         self._python = venv_python(recipe.name)
-        self._workers = workers
+        self._workers = 1 if load.per_chip else workers  # that compute together
         self._deadline = deadline
         self._lock = threading.Lock()
         self._connections: dict[int, Connection] = {}
@@ -248,12 +264,7 @@ class _Run:
         files = self._recipe.smoke.files(self._load.level)
         program = program_text(*(f"smoke/{name}" for name in files), "smoke/smoke_program.py")
         try:
-            done = self._connections[look.worker].run(
-                quote([*words, level, soak]),
-                stdin=program.encode(),
-                deadline=self._deadline,
-                keep=_KEEP,
-            )
+            done = self._completed(look.worker, quote([*words, level, soak]), program)
             seen = replace(look, status=done.status, stdout=done.stdout, stderr=done.stderr)
         except DeadlinePassed:
             late = DeadlinePassed(f"no answer within {limit:.0f} s")
@@ -261,8 +272,23 @@ class _Run:
         except TpukitError as error:
             seen = replace(look, error=error, waiting=look.worker in self._stopped)
         seen = replace(seen, seconds=self._deadline.clock.monotonic() - started)
-        self._leave(look.worker, failed=seen.status != 0)
+        self._leave(look.worker, failed=seen.status != 0 and not self._load.per_chip)
         return seen
+
+    def _completed(self, worker: int, line: str, program: str) -> Completed:
+        """Run the program on a worker, once or on each chip, and return how it ended."""
+        connection = self._connections[worker]
+        if not self._load.per_chip:
+            return connection.run(line, stdin=program.encode(), deadline=self._deadline, keep=_KEEP)
+        one = f"{line} <<'END'\n{program}\nEND"  # the processes have no input
+        request = {
+            "commands": [one] * self._accelerator.chips_per_worker,
+            "accelerator_type": self._accelerator.name,
+            "sudo": False,
+        }
+        return agent_client.run(
+            connection, "run_per_chip", request, deadline=self._deadline, keep=_KEEP
+        )
 
     def _leave(self, worker: int, failed: bool) -> None:
         """Record that a worker has ended; after a failure, end the others after a grace period."""

@@ -73,7 +73,8 @@ class WorkerSmokeReport(Documented):
 
     `devices` counts this worker's devices, `global_devices` those of the whole slice in the
     framework's distributed runtime. `matmul` is the digest of each device's product of integers,
-    which are exact in bfloat16; if a device is wrong, it is the first wrong digest.
+    which are exact in bfloat16; if a device is wrong, it is the first wrong digest. `chip` is the
+    chip's number if each chip has its own program, which must find that chip only.
     """
 
     _derived, _hidden = ("ok",), ("cause",)
@@ -96,6 +97,7 @@ class WorkerSmokeReport(Documented):
     error: str = ""
     cause: TpukitError | None = field(default=None, compare=False)  #: `error`, with its class
     log_tail: tuple[str, ...] = ()
+    chip: int | None = None
 
     @property
     def ok(self) -> bool:

@@ -56,6 +56,10 @@ set --
 {sudo}set -- "$@" python3 -I -S {program} "$tpukit" "${{TMPDIR:-/tmp}}"
 exec "$@" "${{TPUKIT_EMULATED_DEVICES:-}}" {verb}
 """
+_LOOK = f"""\
+command -v python3 >/dev/null || exit {_NO_PYTHON}
+[ -f "$tpukit/agent/$1" ] || exit {_ABSENT}
+"""
 #: Runs an archive that comes on standard input, before the request, for a disk without room.
 _FROM_MEMORY = """\
 import os, runpy, sys
@@ -188,6 +192,28 @@ def job_command(verb: str, request: Mapping[str, Any], python: str) -> str:
     return f"echo {given} | {python} -I -S {archive} {shell_word(ROOT)} /tmp 0 {verb}"
 
 
+def become(verb: str, request: Mapping[str, Any]) -> str:
+    """Return the POSIX shell text that becomes the agent, which must be on the worker, in a run."""
+    archive, root = shell_word(f"{ROOT}/agent/{archive_name()}"), shell_word(ROOT)
+    start = (
+        f'exec python3 -I -S {archive} {root} "${{TMPDIR:-/tmp}}" "${{TPUKIT_EMULATED_DEVICES:-}}"'
+    )
+    return f"{start} {verb} <<'END'\n{json.dumps(request)}\nEND\n"
+
+
+def ensure(connection: Connection, *, deadline: Deadline) -> None:
+    """Send the agent to the worker unless it is there, for a command that becomes it.
+
+    Raises `TpukitError` if the worker has no python3 or cannot keep the agent, and what
+    `Connection.run` raises.
+    """
+    done = connection.run(shell_line(_LOOK, [archive_name()]), deadline=deadline)
+    if done.status == _NO_PYTHON:
+        raise _no_python(connection.label)
+    if done.status == _ABSENT and not _store(connection, deadline):
+        raise TpukitError(f"{connection.label} cannot keep tpukit's agent: its disk may be full")
+
+
 def run(
     connection: Connection,
     verb: str,
@@ -222,9 +248,13 @@ def run(
     if done.status == _ABSENT:
         done = start(in_memory=not _store(connection, deadline))
     if done.status == _NO_PYTHON:
-        fix = Fix(note="install python3 there; ssh and run work without it")
-        raise TpukitError(f"{connection.label} has no python3, which tpukit's agent needs", fix=fix)
+        raise _no_python(connection.label)
     return done
+
+
+def _no_python(label: str) -> TpukitError:
+    fix = Fix(note="install python3 there; ssh and run work without it")
+    return TpukitError(f"{label} has no python3, which tpukit's agent needs", fix=fix)
 
 
 def ask(

@@ -12,6 +12,7 @@ from tpukit.errors import TransportFailed
 from tpukit.ssh.target import Completed, Target
 
 if TYPE_CHECKING:
+    from tpukit.accelerators import AcceleratorType
     from tpukit.ssh.client import Connection
 
 #: The number of attempts without progress before a worker is given up, and the growth of the pause
@@ -28,7 +29,7 @@ class RemoteWorker:
     `slice` is the name of its slice, and `target` its last known address. `check_slice` raises
     `SliceLost` if the slice has been lost since. `workers` is the number of workers of its slice,
     and `slices` the number of slices in the same command. `coordinator` is the internal address of
-    worker 0 of the first slice.
+    worker 0 of the first slice. `accelerator_type` is the slice's.
     """
 
     index: int
@@ -37,6 +38,7 @@ class RemoteWorker:
     target: Target | None = None
     check_slice: Callable[[], None] = lambda: None
     workers: int = 1
+    accelerator_type: str = ""
     coordinator: str = ""
     slice_index: int = 0
     slices: int = 1
@@ -64,6 +66,14 @@ class RemoteWorker:
         """The values of `{worker}` and others in a command on the worker."""
         names = ("workers", "coordinator", "slice", "slice_index", "slices")
         return {"worker": str(self.index)} | {name: str(getattr(self, name)) for name in names}
+
+    @property
+    def accelerator(self) -> AcceleratorType | None:
+        """The slice's type, or None if our table does not list it."""
+        from tpukit.accelerators import AcceleratorType, is_listed  # 30 ms, and few commands ask
+
+        name = self.accelerator_type
+        return AcceleratorType.parse(name) if is_listed(name) else None
 
     @property
     def record(self) -> str:

@@ -10,7 +10,7 @@ from typer import Option
 
 from tpukit.cli import parameters as flag
 from tpukit.cli.interrupted_runs import left_alone
-from tpukit.cli.output import chosen_output
+from tpukit.cli.output import MarkedLines, chosen_output
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.views import outcome_views
 from tpukit.console import View
@@ -52,6 +52,9 @@ class LogFlags(OutputFlags):
     tail: Annotated[
         int | None, Option(metavar="N", help="Only the last N lines of each worker.", min=0)
     ] = None
+    chip: Annotated[
+        int | None, Option(metavar="N", help="Only lines of this chip, of a run --per-chip.", min=0)
+    ] = None
 
 
 EVERYTHING, WHOLE = OutputFlags(), LogFlags()
@@ -74,6 +77,7 @@ def logs(
     Examples:
       tpukit logs demo -f --tail 20
       tpukit logs demo 20261121-143355-3f2a --worker 0 > log.txt
+      tpukit logs demo --worker 0 --chip 2 > chip-2.txt
     """
     outcomes, _ = read(toolkit.by(route), name, run, flags)
     return LEFT if outcomes is None else View({}, status=outcome_views.worst(outcomes))
@@ -94,7 +98,8 @@ def read(
     if console.as_json:
         raise BadInput("--json cannot show a log", fix=Fix(note="use --json-lines"))
     patience = flag.seconds(flags.timeout)
-    part = LogPart(flags.tail, flags.follow)
+    mark = "" if flags.chip is None else f"[chip {flags.chip}] "
+    part = LogPart(flags.tail, flags.follow, mark)
     opened: runs.Connections = {}  # follow uses the connections of states again
     try:
         workers = toolkit.reach.workers(names, flags.worker, patience)
@@ -109,9 +114,13 @@ def read(
     if not run:
         console.say(f"run {chosen}")
     output = chosen_output(console, having, flags.output_directory, flags.json_lines)
+    marked = MarkedLines(mark.encode())
     ends: dict[RemoteWorker, bytes] = {}
 
     def show(worker: RemoteWorker, data: bytes) -> None:
+        data = marked.of(worker, data) if mark else data
+        if not data:
+            return
         output.log(worker, data)
         ends[worker] = (ends.get(worker, b"") + data)[-_KEPT:]
 
@@ -139,6 +148,8 @@ def read(
         return None, ends
     finally:
         output.finish()
+    if mark and not ends:
+        console.say(f"run {chosen} has written nothing on chip {flags.chip}")
     for outcome in outcomes:
         if outcome.error:
             console.warn(f"{outcome.item.label}: {outcome.error.summary()}")

@@ -60,6 +60,7 @@ class RunFlags:
         bool, Option("--json-lines", help="Print each line of output as a JSON document.")
     ] = False
     sudo: Annotated[bool, Option("--sudo", help="Run it as root, in the same environment.")] = False
+    per_chip: flag.PerChip = False
     signal: Annotated[
         str, Option(metavar="NAME", help="Signal to send before TERM and KILL; default: INT.")
     ] = ""
@@ -119,11 +120,16 @@ def run(
     if the slice has exactly one. Ctrl-C ends the command on every worker. The timeout is for
     connecting.
 
+    With --per-chip, each worker starts one process for each of its chips, and each process sees
+    only its own chip, as if that were the whole slice. {chip} and {chips} are replaced by the
+    chip's number and the worker's number of chips.
+
     Examples:
       tpukit run -- hostname
       tpukit run demo --worker 0,2-3 -- python3 train.py --steps 100
       tpukit run demo -- python3 train.py --process {worker} --of {workers}
       tpukit run demo --push . --detach -- python train.py
+      tpukit run demo --per-chip -- python train.py --seed {chip}
     """
     from tpukit.jobs.shell_environment import shell_lines
     from tpukit.ssh.fan_out import values
@@ -137,6 +143,8 @@ def run(
     patience = flag.seconds(timeout)
     with nothing_started():
         workers = toolkit.reach.workers(name, worker, patience)
+        if how.per_chip:
+            require_chips(workers)
         recipe = environment_for(toolkit, environment.with_, workers, line)
         if how.detach:
             check_start(toolkit, workers, how.run_id, recipe)
@@ -154,6 +162,7 @@ def run(
             line,
             lines,
             sudo=how.sudo,
+            per_chip=how.per_chip,
             log_limit=log_limit,
             commit=source.tree.commit if source else "",
         )
@@ -178,6 +187,8 @@ def _check(how: RunFlags, tree: PushFlags, console: Console) -> None:
             raise BadInput(f"--{name.replace('_', '-')} and --detach exclude each other")
     if how.json_lines and console.as_json:
         raise BadInput("--json and --json-lines exclude each other", fix=Fix(note="choose one"))
+    if how.stdin and how.per_chip:
+        raise BadInput("--stdin and --per-chip exclude each other")
     if how.run_id and not how.detach:
         raise BadInput("--run-id needs --detach", fix=Fix(note="add --detach"))
     check_run_id(how.run_id)
@@ -201,7 +212,16 @@ def _request(how: RunFlags, line: str) -> CommandRequest:
         first=signal_name(how.signal or "INT"),
         grace=flag.seconds(how.grace, "--grace") if how.grace else GRACE_SECONDS,
         sudo=how.sudo,
+        per_chip=how.per_chip,
     )
+
+
+def require_chips(workers: list[RemoteWorker]) -> None:
+    """Raise `BadInput` if the number of chips of a worker is unknown."""
+    unknown = next((worker.slice for worker in workers if not worker.accelerator), None)
+    if unknown is not None:
+        fix = Fix(note="start the processes yourself, each with its own TPU_VISIBLE_CHIPS")
+        raise BadInput(f"how many chips a worker of {unknown} has is unknown", fix=fix)
 
 
 def given_variables(given: VariableFlags, toolkit: Toolkit) -> dict[str, str]:

@@ -41,6 +41,8 @@ Minutes = Annotated[
     Option(metavar="M", min=0.0, max=24 * 60.0, help="Minutes of load at level 3; 0 means 10."),
 ]
 
+PerChip = Annotated[bool, Option("--per-chip", help="Compute on each chip in its own process.")]
+
 
 def smoke(
     toolkit: Toolkit,
@@ -48,6 +50,7 @@ def smoke(
     recipe: flag.Recipe = flag.DEFAULT_RECIPE,
     level: Level = 1,
     minutes: Minutes = 0.0,
+    per_chip: PerChip = False,
     timeout: flag.Timeout = "10m",
     route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
@@ -59,6 +62,9 @@ def smoke(
     links and compares them with the chip's published peak. Level 3 also keeps all devices busy for
     --minutes and shows the worst window.
 
+    --per-chip proves that chips can be used separately, as by `run --per-chip`: a process for each
+    chip finds exactly that chip's devices and computes on them, all at the same time.
+
     The slices of a multislice are tested separately, at the same time.
 
     Examples:
@@ -66,13 +72,16 @@ def smoke(
       tpukit smoke demo --level 0
       tpukit smoke demo --level 2 --json
       tpukit smoke demo --level 3 --minutes 30
+      tpukit smoke demo --per-chip
     """
     from tpukit.provision.recipes import Recipe
     from tpukit.smoke.runner import Load, check_level
 
     toolkit = toolkit.by(route)
     chosen = Recipe.named(recipe, toolkit.project_files.recipes)
-    load = Load(level, 60 * _soak_minutes(level, minutes))
+    load = Load(level, 60 * _soak_minutes(level, minutes), per_chip)
+    if per_chip and level != 1:
+        raise BadInput("--per-chip needs level 1", fix=Fix(note="leave out --level"))
     check_level(chosen, level)
     deadline = toolkit.deadline(flag.seconds(timeout) + load.soak_seconds)
     slices = toolkit.slices.find_named(name, deadline)

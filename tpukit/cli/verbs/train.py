@@ -30,6 +30,7 @@ from tpukit.cli.verbs.run import (
     check_run_id,
     check_start,
     given_variables,
+    require_chips,
     start_run,
 )
 from tpukit.console import View
@@ -53,6 +54,7 @@ class TrainFlags(PushFlags):
 
     push: Annotated[str, Option(metavar="DIRECTORY", help="Folder to push.")] = "."
     run_id: Annotated[str, Option(metavar="RUN", help="Name of the run; default: the time.")] = ""
+    per_chip: flag.PerChip = False
     fetch: Annotated[
         list[str] | None,
         Option(
@@ -79,12 +81,13 @@ def train(
     With --with or --requirements, tpukit first brings the environment up to date. The run is
     detached: Ctrl-C, a closed lid or a lost connection does not end it, and `tpukit attach` follows
     it again. The exit status is the highest of all workers. The push is refused if it would replace
-    what a program has written: name that with --fetch, or in .gitignore.
+    what a program has written: name that with --fetch, or in .gitignore. For --per-chip see `run`.
 
     Examples:
       tpukit train demo -- python train.py --steps 1000
       tpukit train demo --with flax --requirements requirements.txt -- python train.py
       tpukit train demo --fetch results -- python evaluate.py
+      tpukit train demo --per-chip -- python train.py --seed {chip}
     """
     from tpukit.jobs.shell_environment import shell_lines
     from tpukit.ssh.fan_out import values
@@ -102,6 +105,8 @@ def train(
         source = replace(source, tree=source.tree.without(path))
     with nothing_started():
         workers = toolkit.reach.workers(name, "all", flag.seconds(timeout))
+        if how.per_chip:
+            require_chips(workers)
         recipe = environment_for(toolkit, environment.with_, workers, line)
         provisions = bool(environment.with_) or on_top != RequirementFlags()
         check_start(toolkit, workers, how.run_id, "" if provisions else recipe)
@@ -116,6 +121,7 @@ def train(
         how.run_id,
         line,
         shell_lines(variables, recipe, folder),
+        per_chip=how.per_chip,
         commit=source.tree.commit,
     )
     result = attach.attach(toolkit, name, run, OutputFlags(timeout=timeout), route)

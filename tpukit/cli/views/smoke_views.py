@@ -38,7 +38,7 @@ def of_slices(places: Sequence[Mapping[str, str]], views: Sequence[View]) -> Vie
 
 def _smoke_row(worker: WorkerSmokeReport, stand_in: str) -> list[object]:
     return [
-        worker.worker,
+        worker.worker if worker.chip is None else f"{worker.worker} chip {worker.chip}",
         f"{worker.devices} of {worker.devices_expected} devices",
         worker.platform,
         f"{worker.framework} {worker.version}",
