@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from support.local_cloud import Cloud
+from tpukit.google.provider import SliceProvider
 from tpukit.models import SliceRequest
 from tpukit.slices import capacity, naming
 from tpukit.slices.capacity import Search
@@ -25,12 +26,15 @@ class Hunter:
     nonce: str = "n1"
     apis: tuple[str, ...] = ("tpu",)
     types: tuple[str, ...] = ("v3-8",)
+    name: str = "demo"
+    provider: SliceProvider | None = None  #: the cloud's if None
     states: list[str] = field(default_factory=list)
 
     def requests(self, *zones: str, types: tuple[str, ...] = ()) -> list[SliceRequest]:
         return [
             naming.labelled(
                 self.cloud.request(
+                    self.name,
                     zone=zone,
                     accelerator_type=type_,
                     api=api,
@@ -53,7 +57,7 @@ class Hunter:
         before: Callable[[SliceRequest], object] = lambda request: None,
         types: tuple[str, ...] = (),
     ) -> tuple[Ensured, Sequence[Refusal]]:
-        cloud = self.cloud
+        cloud, provider = self.cloud, self.provider or self.cloud.tpu
 
         def say(state: str) -> None:
             self.states.append(state)
@@ -62,7 +66,7 @@ class Hunter:
         def attempt(request: SliceRequest) -> Ensured:
             before(request)
             return ensure(
-                cloud.tpu,
+                provider,
                 request,
                 deadline=cloud.deadline(HOUR),
                 journal=cloud.journal,
@@ -75,7 +79,7 @@ class Hunter:
             jitter=lambda least, most: (least + most) / 2,
         )
         return capacity.obtain(
-            cloud.tpu,
+            provider,
             wanted,
             attempt,
             deadline=cloud.deadline(seconds),
