@@ -39,6 +39,14 @@ def test_a_command_s_output_and_status_are_the_worker_s(local: Local, slice_name
     assert done.err.endswith("err\n")
 
 
+def test_a_label_selects_the_slices_for_a_command(local: Local, slice_name: str) -> None:
+    assert local.run("update", slice_name, "--update-labels", "team=vision").status == 0
+    done = local.run("run", "team=vision", "--json", "--", "true")
+    assert {result["status"] for result in done.document["results"]} == {0}
+    for words in (("jobs", "team=vision"), ("ssh-config", "team=vision")):
+        assert local.run(*words).status == 0, words
+
+
 def test_several_words_arrive_as_they_were_typed(local: Local, slice_name: str) -> None:
     words = ["a b", "$HOME", "'", '"', ";", "*"]
     done = local.run("ssh", slice_name, "--", "printf", "%s\\n", *words)
