@@ -94,6 +94,8 @@ MEANT = {
     "whatever": "",
     "create v3-8 --frobnicate": "",
     "list --zone": "",
+    "report demo --file x.html": "",  # no --profile
+    "fetch demo": "",
     "delete --label a=b": "",
     "delete --label=a=b": "",
     "watch --list": "",

@@ -175,7 +175,9 @@ def meant_line(
         if len(names) != 1:
             return Fix.command("tpukit", *given.before, "list", note="shows the slices; name one")
         line = replace(line, rest=(names[0], *line.rest))
-    changed = line.words != [*arguments]
+    changed = line.words != [*arguments] and not (
+        line.verb == ("cp",) and len(line.positions()) < 2
+    )
     return Fix.command("tpukit", *line.words) if changed and line.accepted() else None
 
 
@@ -260,7 +262,8 @@ def _with_our_flags(line: Line) -> Line:
             continue
         meant = FLAGS.get(flag)
         if meant is None:
-            near = get_close_matches(flag, [one for one in known if len(one) > 2], 1, 0.75)
+            alike = [one for one in known if len(one) > 2 and one[:3] == flag[:3]]
+            near = get_close_matches(flag, alike, 1, 0.75)
             rest.append("".join((near[0] if near else flag, equals, value)))
             continue
         if line.valued(flag) and not equals:
