@@ -82,8 +82,7 @@ GROUP_WORDS = {
 #: Flags of those programs, with ours. "" leaves the flag out, "+" makes its value an argument, and
 #: "--" makes it the remote command. A flag that the command knows is never replaced.
 FLAGS = {
-    "--accelerator-type": "+",
-    "--name": "+",
+    **dict.fromkeys(("--accelerator-type", "--accelerator", "--type", "--name"), "+"),
     "--version": "--runtime-version",
     "--command": "--",
     "--format": "--output",
@@ -269,7 +268,7 @@ def _with_our_flags(line: Line) -> Line:
         if line.valued(flag) and not equals:
             value = next(words, "")
         if meant == "+":
-            at = 0 if flag == "--accelerator-type" else len(rest)
+            at = len(rest) if flag == "--name" else 0
             rest.insert(at, value)
         elif meant == "--":
             command = [value]
@@ -297,7 +296,7 @@ def _with_colon(line: Line) -> Line:
 def _on_all_workers(line: Line) -> bool:
     """Return True if `ssh` has a command for all workers, which is gcloud's form of `run`."""
     words = " ".join(line.rest)
-    return "--worker=all" in words or "--worker all" in words
+    return "--" in line.rest and ("--worker=all" in words or "--worker all" in words)
 
 
 def _with_setting(words: Sequence[str]) -> list[str]:
