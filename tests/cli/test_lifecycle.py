@@ -84,6 +84,23 @@ def test_slices_of_yours_are_stopped_and_started_by_pattern(run: Run, prompt_clo
         assert "no slice of yours" in run(verb, "none-*", environment=environment).says(3).err
 
 
+def test_a_label_as_name_selects_the_slices_of_yours(run: Run, prompt_cloud: Cloud) -> None:
+    environment = prompt_cloud.environment()
+    for name, team in {"one": "a", "two": "a", "three": "b"}.items():
+        make(prompt_cloud, name, labels={"team": team})
+    make(prompt_cloud, "four", owner="eve", labels={"team": "a"})
+    for words in (("extend", "team=a", "--ttl", "3h"), ("stop", "team=a"), ("start", "team=a")):
+        done = run(*words, environment=environment)
+        assert [line.split("\t")[0] for line in done.out.splitlines()] == ["one", "two"], words
+    for verb in (("stop",), ("firewall", "apply"), ("ssh-config",), ("run", "--", "true")):
+        words = (*verb[:1], "team=none", *verb[1:]) if verb[0] == "run" else (*verb, "team=none")
+        told = run(*words, environment=environment).says(3).err
+        assert "no slice of yours matches team=none" in told
+    done = run("delete", "team=a", "three", "--yes", environment=environment)
+    assert sorted(done.out.split()) == ["one", "three", "two"]
+    assert names(prompt_cloud) == ["four"]
+
+
 def test_of_several_slices_those_that_cannot_be_stopped_are_named(
     run: Run, prompt_cloud: Cloud
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import select
+import shlex
 import subprocess
 import time
 from collections.abc import Iterator
@@ -37,6 +38,36 @@ def test_a_command_s_output_and_status_are_the_worker_s(local: Local, slice_name
     done = local.run("ssh", slice_name, "--", "echo out; echo err >&2; exit 7")
     assert (done.status, done.out) == (7, "out\n")
     assert done.err.endswith("err\n")
+
+
+def test_a_label_selects_the_slices_for_a_command(local: Local, slice_name: str) -> None:
+    assert local.run("update", slice_name, "--update-labels", "team=vision").status == 0
+    done = local.run("run", "team=vision", "--json", "--", "true")
+    assert {result["status"] for result in done.document["results"]} == {0}
+    for words in (("jobs", "team=vision"), ("ssh-config", "team=vision")):
+        assert local.run(*words).status == 0, words
+
+
+def test_a_program_in_python_without_python_has_the_line_that_starts_it(
+    local: Local, slice_name: str
+) -> None:
+    done = local.run("run", slice_name, "--worker", "0", "--", "train.py")
+    assert done.status == 127
+    assert "next: start it with Python: -- python train.py\n" in done.err
+
+
+def test_a_question_without_standard_input_is_not_asked(local: Local, slice_name: str) -> None:
+    line = f"{shlex.join(local.words('delete', slice_name))} <&-"
+    done = subprocess.run(
+        ["sh", "-c", line], env=local.environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert f"delete {slice_name} (" in done.stderr
+    assert "needs an answer\nfix: add --yes\n" in done.stderr
+
+
+def test_a_name_of_bytes_that_are_no_text_is_refused(local: Local) -> None:
+    assert "is not a slice name" in local.run("run", "dem\udcffo", "--", "ls").says(2).err
 
 
 def test_several_words_arrive_as_they_were_typed(local: Local, slice_name: str) -> None:

@@ -65,6 +65,8 @@ MEANT = {
     "create": "types",
     "create x --accelerator-type=v3-8": "create v3-8 x",
     "create --name x --accelerator-type v3-8": "create v3-8 x",
+    "create x --type v3-8": "create v3-8 x",
+    "tpu-vm ssh demo --worker=all": "",
     # the -- of a remote command
     "run demo python3 -c 'print(1)'": "run demo -- python3 -c 'print(1)'",
     "run demo --worker 0 ls --all": "run demo --worker 0 -- ls --all",
@@ -94,6 +96,8 @@ MEANT = {
     "whatever": "",
     "create v3-8 --frobnicate": "",
     "list --zone": "",
+    "report demo --file x.html": "",  # no --profile
+    "fetch demo": "",
     "delete --label a=b": "",
     "delete --label=a=b": "",
     "watch --list": "",

@@ -194,3 +194,18 @@ def test_a_signal_that_comes_while_something_is_finalised_is_not_lost(
     words = [sys.executable, "-c", FINALISING.format(number=number.value)]
     done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=30)
     assert (done.stdout, done.stderr) == (f"{raised}\n", "")
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("line", "status"), [("--help >&-", 0), ("types v3-8 >&-", 0)])
+def test_closed_streams_are_no_defect(tmp_path: Path, line: str, status: int) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f'"{sys.executable}" -m tpukit {line}'],
+        env=bare_environment(tmp_path),
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == status, done.stderr
+    assert "defect" not in done.stderr

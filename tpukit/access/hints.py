@@ -93,7 +93,9 @@ class Hints:
     def _path(self, name: str) -> Path:
         import hashlib
 
-        digest = hashlib.sha256(f"{self.place}\n{name}".encode()).hexdigest()
+        digest = hashlib.sha256(
+            f"{self.place}\n{name}".encode(errors="surrogateescape")
+        ).hexdigest()
         return self.directory / f"{digest[:32]}.json"
 
 

@@ -142,7 +142,8 @@ def _run(arguments: list[str], invocation: Invocation) -> int:
         arguments = [*arguments[1:], "--help"]
     command = typer.main.get_command(_application_for(arguments))
     result = command.main(arguments or ["--help"], "tpukit", standalone_mode=False, obj=invocation)
-    sys.stdout.flush()
+    if sys.stdout:  # None if it was closed before the start
+        sys.stdout.flush()
     return int(result or 0)
 
 
@@ -300,4 +301,5 @@ def _open_more_files() -> None:
 
 
 def _silence_stdout() -> None:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if sys.stdout:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -82,8 +82,7 @@ GROUP_WORDS = {
 #: Flags of those programs, with ours. "" leaves the flag out, "+" makes its value an argument, and
 #: "--" makes it the remote command. A flag that the command knows is never replaced.
 FLAGS = {
-    "--accelerator-type": "+",
-    "--name": "+",
+    **dict.fromkeys(("--accelerator-type", "--accelerator", "--type", "--name"), "+"),
     "--version": "--runtime-version",
     "--command": "--",
     "--format": "--output",
@@ -175,7 +174,9 @@ def meant_line(
         if len(names) != 1:
             return Fix.command("tpukit", *given.before, "list", note="shows the slices; name one")
         line = replace(line, rest=(names[0], *line.rest))
-    changed = line.words != [*arguments]
+    changed = line.words != [*arguments] and not (
+        line.verb == ("cp",) and len(line.positions()) < 2
+    )
     return Fix.command("tpukit", *line.words) if changed and line.accepted() else None
 
 
@@ -260,13 +261,14 @@ def _with_our_flags(line: Line) -> Line:
             continue
         meant = FLAGS.get(flag)
         if meant is None:
-            near = get_close_matches(flag, [one for one in known if len(one) > 2], 1, 0.75)
+            alike = [one for one in known if len(one) > 2 and one[:3] == flag[:3]]
+            near = get_close_matches(flag, alike, 1, 0.75)
             rest.append("".join((near[0] if near else flag, equals, value)))
             continue
         if line.valued(flag) and not equals:
             value = next(words, "")
         if meant == "+":
-            at = 0 if flag == "--accelerator-type" else len(rest)
+            at = len(rest) if flag == "--name" else 0
             rest.insert(at, value)
         elif meant == "--":
             command = [value]
@@ -294,7 +296,7 @@ def _with_colon(line: Line) -> Line:
 def _on_all_workers(line: Line) -> bool:
     """Return True if `ssh` has a command for all workers, which is gcloud's form of `run`."""
     words = " ".join(line.rest)
-    return "--worker=all" in words or "--worker all" in words
+    return "--" in line.rest and ("--worker=all" in words or "--worker all" in words)
 
 
 def _with_setting(words: Sequence[str]) -> list[str]:

@@ -29,13 +29,14 @@ OnlyName = Annotated[
     ),
 ]
 Names = Annotated[
-    str, Argument(metavar="NAME[,NAME…]", help="Name of the slice, of several, or a pattern.")
+    str,
+    Argument(metavar="NAME[,NAME…]", help="Names of slices, a pattern, or a label KEY=VALUE."),
 ]
 OnlyNames = Annotated[
     str,
     Argument(
         metavar="[NAME[,NAME…]]",
-        help="Name of the slice, of several, or a pattern; default: your only slice.",
+        help="Names of slices, a pattern, or a label KEY=VALUE; default: your only slice.",
         show_default=False,
     ),
 ]

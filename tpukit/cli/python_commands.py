@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tpukit.cli.parameters import remote_command
 from tpukit.errors import BadInput, Fix, TpukitError
+from tpukit.text import one_line
 
 if TYPE_CHECKING:
     from tpukit.cli.toolkit import Toolkit
@@ -85,6 +86,9 @@ def explain_missing_program(
 
     if recipe:
         require_environment(workers, recipe, toolkit.clock)
+        return
+    if program(line).endswith(".py"):
+        toolkit.console.suggest(Fix(note=f"start it with Python: -- python {one_line(line)[:60]}"))
         return
     with suppress(TpukitError):  # this is only a hint
         there = [] if "/" in program(line) else environments(workers[0], toolkit.clock)

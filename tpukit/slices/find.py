@@ -26,6 +26,7 @@ SORTED: Mapping[str, Callable[[Slice], str]] = {
     "expires": lambda slice_: f"{lifetime.end_of(slice_) or 1e18:020.0f}",  # never: the last
 }
 _PATTERN = re.compile(r"(?=.*[*?[])[-a-z0-9*?!\[\]]+")
+_LABEL = re.compile(r"[a-z][a-z0-9_-]{0,62}=[a-z0-9_-]{0,63}")
 _LIST = Fix.command("tpukit", "list", note="shows the slices")
 
 
@@ -150,22 +151,28 @@ def chosen(
 
 
 def is_pattern(name: str) -> bool:
-    """Return True if a name is a pattern with `*`, `?` or `[…]`."""
-    return _PATTERN.fullmatch(name) is not None
+    """Return True if a name is a pattern with `*`, `?` or `[…]`, or a label `KEY=VALUE`."""
+    return any(form.fullmatch(name) for form in (_PATTERN, _LABEL))
 
 
 def matching(slices: Iterable[Slice], patterns: Iterable[str]) -> tuple[Slice, ...]:
     """Return the slices with names that match a pattern with `*`, `?` or `[…]`, as in a shell.
 
-    Raises `BadInput` if two of them have the same name.
+    A pattern `KEY=VALUE` matches slices with that label. Raises `BadInput` if two of them have the
+    same name.
     """
     wanted = [*patterns]
-    fitting = [slice_ for slice_ in slices if any(fnmatchcase(slice_.name, one) for one in wanted)]
+    fitting = [slice_ for slice_ in slices if any(_fits(slice_, one) for one in wanted)]
     for name in dict.fromkeys(slice_.name for slice_ in fitting):
         in_one_zone(
             f"slice {name}", [slice_ for slice_ in fitting if slice_.name == name], (), _LIST
         )
     return tuple(fitting)
+
+
+def _fits(slice_: Slice, pattern: str) -> bool:
+    key, equals, value = pattern.partition("=")
+    return slice_.labels.get(key) == value if equals else fnmatchcase(slice_.name, pattern)
 
 
 #: The end of the name of the default service account.

@@ -67,4 +67,4 @@ class Questions:
 
 
 def _on_a_terminal() -> bool:
-    return sys.stdin.isatty() and sys.stderr.isatty()
+    return all(stream and stream.isatty() for stream in (sys.stdin, sys.stderr))

@@ -25,7 +25,9 @@ from tpukit.text import one_line
 
 Names = Annotated[
     list[str] | None,
-    Argument(metavar="NAME…", help="Names of slices, or patterns in quotes: 'exp-*'."),
+    Argument(
+        metavar="NAME…", help="Names of slices, patterns in quotes ('exp-*'), or labels KEY=VALUE."
+    ),
 ]
 Labels = Annotated[
     str, Option("--label", metavar="KEY[=VALUE],…", help="Only slices with all of these labels.")

@@ -36,8 +36,9 @@ def extend(
 
     It also claims a slice that --claim-within would delete; without --ttl, that is all. The time
     counts from now and replaces any earlier end, so it can also end the slice sooner. The name of a
-    multislice stands for all its slices, a pattern for all your slices that match it. A request
-    that still waits in the queue is made again and loses its place; tpukit asks first.
+    multislice stands for all its slices, a pattern or a label KEY=VALUE for all your slices that
+    match. A request that still waits in the queue is made again and loses its place; tpukit asks
+    first.
 
     Examples:
       tpukit extend demo --ttl 8h

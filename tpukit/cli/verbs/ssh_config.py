@@ -80,7 +80,8 @@ def ssh_config(
 
 def _slices(toolkit: Toolkit, names: list[str]) -> list[Slice]:
     if names:
-        return [toolkit.slices.find(name) for name in dict.fromkeys(names)]
+        found = [slice_ for name in names for slice_ in toolkit.slices.find_named(name)]
+        return list({(slice_.zone, slice_.name): slice_ for slice_ in found}.values())
     listed = toolkit.cloud.provider.list(toolkit.flags.zone or "-")
     if listed.unreachable:
         silent = ", ".join(listed.unreachable)

@@ -25,8 +25,8 @@ def start(
 ) -> View:
     """Start stopped slices and wait until they are READY.
 
-    NAME may be a pattern that matches several of your slices. Before it starts another owner's
-    slice it asks, because the slice bills them. It refuses if nobody can answer.
+    NAME may be a pattern or a label KEY=VALUE of several of your slices. Before it starts another
+    owner's slice it asks, because the slice bills them. It refuses if nobody can answer.
 
     Examples:
       tpukit start demo

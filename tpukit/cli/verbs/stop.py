@@ -24,8 +24,8 @@ def stop(
 ) -> View:
     """Stop slices and wait until they are STOPPED.
 
-    Their disks stay. NAME may be a pattern that matches several of your slices. Before it stops
-    another owner's slice it asks, and it refuses if nobody can answer.
+    Their disks stay. NAME may be a pattern or a label KEY=VALUE of several of your slices. Before
+    it stops another owner's slice it asks, and it refuses if nobody can answer.
 
     Examples:
       tpukit stop demo
