@@ -48,7 +48,7 @@ QUEUED = (
     QueueRequest(replace(REQUEST, provisioning="best-effort"), count=2),
 )
 #: What returns another provider, and calls nothing.
-_MAKERS = ("once", "within", "planning")
+_MAKERS = ("once", "within", "planning", "only")
 
 
 @dataclass(frozen=True)
