@@ -82,6 +82,8 @@ def ensure_root(cache: Path, say: Say) -> Path:
         if not root.exists():
             say(f"building a {source.release} root file system in {cache}: about a minute, once")
             started = time.monotonic()
+            for left in cache.glob("building-*"):  # by a build that was killed
+                shutil.rmtree(left, ignore_errors=True)
             _build(source, root)
             say(f"built in {time.monotonic() - started:.0f} s")
     return root
@@ -121,7 +123,9 @@ def _build(source: PackageSource, root: Path) -> None:
         unsafe.write_text("force-unsafe-io\n")
         options = ["--variant=minbase", f"--include={','.join(_PACKAGES)}"]
         options.append(f"--components={','.join(source.components)}")
-        words = ["debootstrap", *options, source.release, str(building), source.address]
+        # It mounts /proc there, which would stay if it is killed.
+        words = ["unshare", "--mount", "debootstrap", *options]
+        words += [source.release, str(building), source.address]
         done = subprocess.run(
             words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
         )
