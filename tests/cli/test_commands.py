@@ -56,6 +56,7 @@ SLICE_KEYS = {
     "health",
     "health_description",
     "provisioning",
+    "reservation",
     "network",
     "workers",
     "labels",

@@ -58,7 +58,7 @@ def parts(cloud: Cloud) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("share", [0.05, 0.3])
-@pytest.mark.parametrize("count", [10, pytest.param(100, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [10, pytest.param(300, marks=pytest.mark.long)])
 def test_as_many_creates_of_several_workers_make_as_many_groups_and_no_other_part(
     cloud: Cloud, count: int, share: float
 ) -> None:
