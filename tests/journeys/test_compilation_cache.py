@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -96,7 +97,7 @@ def test_a_job_that_is_preempted_twice_compiles_once(portable: Tpukit, tmp_path:
     for losses in range(3):
         if losses:
             portable.succeeds("emulator", "preempt", "demo")
-        assert eventually(lambda: len(told(tmp_path / "without")) > losses, 300)
+        assert eventually(partial(ended, tmp_path / "without", losses + 1), 300)
     chosen, without_setting = f"at {portable.home}/cache", Tpukit(portable.home, LOCAL)
     assert place(portable, "run") == place(portable, "ssh") == chosen
     assert place(portable, *MINE) == "at mine"
@@ -111,6 +112,10 @@ def test_a_job_that_is_preempted_twice_compiles_once(portable: Tpukit, tmp_path:
     assert not any(start["hits"] for start in told(tmp_path / "without"))
     assert len({start["value"] for start in (first, *later, *told(tmp_path / "without"))}) == 1
     table(told(tmp_path / "with"), told(tmp_path / "without"))
+
+
+def ended(file: Path, starts: int) -> bool:
+    return len(told(file)) == starts
 
 
 def table(with_: list[dict[str, float]], without: list[dict[str, float]]) -> None:
