@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
@@ -13,12 +15,40 @@ from tpukit.jobs.shell_environment import (
     parse_file,
     shell_lines,
 )
+from tpukit.provision.recipe_variables import variable_lines
+from tpukit.ssh import worker_files
 
 
 def test_a_value_survives_the_shell() -> None:
     for value in ["", "a b", "it's", "$HOME `id` \\", "two\nlines\n", "ä €", "-n"]:
         script = shell_lines({"VALUE": value}) + 'printf %s "$VALUE"'
         assert subprocess.check_output(["sh", "-c", script]).decode() == value
+
+
+def variable(home: Path, recipe_value: str, *, given: Mapping[str, str], own: str) -> str:
+    """Return what a command sees of a recipe's variable A; `own` has lines that came before."""
+    venv = home / worker_files.venv("small")
+    (venv / "bin").mkdir(parents=True, exist_ok=True)
+    (venv / "bin/python").touch(0o755)
+    (home / worker_files.venv_variables("small")).write_text(variable_lines({"A": recipe_value}))
+    script = own + shell_lines(given, "small") + launch('printf %s "$A"', {})
+    environment = {"HOME": str(home), "PATH": "/usr/bin:/bin"}
+    return subprocess.check_output(["sh", "-c", script], env=environment).decode()
+
+
+def test_a_recipe_s_variable_is_set_unless_somebody_has_set_it(tmp_path: Path) -> None:
+    cache = "TPUKIT_COMPILATION_CACHE"
+    for value, given, own, seen in [
+        ("it's $HOME `id`", {}, "", "it's $HOME `id`"),
+        ("theirs", {"A": "mine"}, "", "mine"),
+        ("theirs", {"A": ""}, "", ""),
+        ("theirs", {}, "export A=worker\n", "worker"),
+        ("theirs", {}, "export A=\n", ""),
+        ("{compilation_cache}", {}, "", f"{tmp_path}/{worker_files.COMPILATION_CACHE}"),
+        ("{compilation_cache}", {cache: "gs://b/my cache"}, "", "gs://b/my cache"),
+        ("x {compilation_cache}/jax", {cache: "/mnt/$a"}, "", "x /mnt/$a/jax"),
+    ]:
+        assert variable(tmp_path, value, given=given, own=own) == seen, (value, given, own)
 
 
 def test_a_bare_name_takes_its_value_from_here() -> None:

@@ -104,6 +104,7 @@ def test_the_first_run_makes_everything(first):
         "venv": "changed",
         "packages": "changed",
         "requirements": "unchanged",
+        "variables": "unchanged",
         "verify": "changed",
     }
 

@@ -43,6 +43,11 @@ def test_it_has_all_of_what_it_extends_and_holds_to_its_lock(tmp_path):
     assert mine.modules == (*flax.modules, "einops")
 
 
+def test_it_adds_variables_to_those_of_what_it_extends(tmp_path):
+    mine = Recipe.named("mine", own(tmp_path, mine=MINE + '[environment]\nA = "1"\n'))
+    assert mine.environment == {"JAX_COMPILATION_CACHE_DIR": "{compilation_cache}", "A": "1"}
+
+
 def test_the_python_that_is_fetched_is_one_that_it_has_a_release_for(tmp_path):
     text = MINE + '[[releases]]\npythons = ["3.11"]\n'
     mine = Recipe.named("mine", own(tmp_path, mine=text))
@@ -91,6 +96,8 @@ def test_what_is_wrong_in_one_is_one_error_that_says_where(tmp_path):
         MINE.replace('["einops"]', '"einops"'): ("(modules: it is not a list)", ""),
         MINE.replace('"einops==0.8.1"', "3"): ("(packages.0: it is not a string)", ""),
         MINE.replace("description", "about"): ("(description: it is missing)", ""),
+        MINE + "[environment]\nA-B = '1'": ("mine.toml is not a recipe (environment.A-B", ""),
+        MINE + "[environment]\nA = 1": ("(environment.A: it is not a string)", ""),
         f"x = {'[' * 3000}": ("mine.toml is not TOML", ""),
         MINE + SMOKE: (
             "has a smoke test of its own",

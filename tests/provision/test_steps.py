@@ -11,6 +11,7 @@ import pytest
 
 from tpukit.errors import ProvisionFailed
 from tpukit.provision.facts import Facts, HostFacts, Python, Venv
+from tpukit.provision.recipe_variables import variable_lines
 from tpukit.provision.recipes import Recipe, uv_requirement
 from tpukit.provision.requirements import Requirements
 from tpukit.provision.steps import STEPS, Plan, Run, Upload, interpreter, room
@@ -287,6 +288,29 @@ TABLE = {
             f"upload {VENV}/tpukit-requirements",
         ),
         requirements=REQUIREMENTS,
+    ),
+    "variables": Row(
+        "variables",
+        facts(venvs=(venv(),)),
+        (f"upload {VENV}/tpukit-variables",),
+        says="not as the recipe has them",
+    ),
+    "variables that are there": Row(
+        "variables",
+        facts(venvs=(venv(variables=variable_lines(Recipe.named("jax").environment)),)),
+        says="JAX_COMPILATION_CACHE_DIR",
+    ),
+    "variables of an earlier recipe": Row(
+        "variables",
+        facts(venvs=(venv(variables="export OLD=1\n").model_copy(update={"name": "torch_xla"}),)),
+        (f"upload {HOME}/.tpukit/venvs/torch_xla/tpukit-variables",),
+        recipe="torch_xla",
+    ),
+    "no variables": Row(
+        "variables",
+        facts(venvs=(venv().model_copy(update={"name": "torch_xla"}),)),
+        says="none",
+        recipe="torch_xla",
     ),
     "not verified": Row(
         "verify",

@@ -320,6 +320,7 @@ FOREIGN = {
     "persist": "7",
     "rates": "v6e=0.01",
     "apis": "compute",
+    "compilation_cache": "gs://theirs/cache",
 }
 
 

@@ -27,6 +27,12 @@ _OWN_ARGUMENT = re.compile(r"-|\d")
 _VARIABLE = re.compile(r"[A-Za-z_]\w*=")
 
 
+def cache_variable(toolkit: Toolkit) -> dict[str, str]:
+    """Return the variable that gives recipes the place of compiled programs, if one is set."""
+    place = toolkit.settings.get("compilation_cache")
+    return {"TPUKIT_COMPILATION_CACHE": place} if place else {}
+
+
 def required_command(command: Sequence[str] | None) -> str:
     """Return the shell line of a command; raise `BadInput` if there is none."""
     line = remote_command([*command] if command else None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 
 from tpukit.clock import Clock, Deadline, polls
@@ -43,11 +44,19 @@ class Notebook:
     It ends by itself if this object has not renewed its lease for `lease` seconds.
     """
 
-    def __init__(self, worker: RemoteWorker, recipe: str, clock: Clock, lease: float) -> None:
+    def __init__(
+        self,
+        worker: RemoteWorker,
+        recipe: str,
+        clock: Clock,
+        lease: float,
+        variables: Mapping[str, str] = {},
+    ) -> None:
         self.run_id = f"notebook-{worker_files.new_run_id(clock)}"
         self._job = worker_files.record_name(self.run_id, worker.record)
         self._worker = worker
         self._recipe = recipe
+        self._variables = variables
         self._lease = lease
         self._clock = clock
         self._token = secrets.token_urlsafe(24)
@@ -64,7 +73,7 @@ class Notebook:
         require_environment([self._worker], self._recipe, self._clock)
         request, python = {"seconds": round(self._lease)}, _interpreter(self._recipe)
         words = agent_client.job_command("serve_notebook", request, python)
-        lines = shell_lines({"JUPYTER_TOKEN": self._token}, self._recipe)
+        lines = shell_lines({**self._variables, "JUPYTER_TOKEN": self._token}, self._recipe)
         runs.start([self._worker], self.run_id, words, lines, self._clock)
         return self._port()
 

@@ -29,6 +29,7 @@ def shell_lines(variables: Mapping[str, str], recipe: str = "", folder: str = ""
     """Return the POSIX shell lines that set up a command's environment.
 
     The programs of the environment `recipe` come first in PATH, and the command starts in `folder`.
+    The recipe's own variables are set last: they replace none that is set.
     If the environment is missing, the lines exit with 127, as for a missing program; if the folder
     is missing, with 1.
     """
@@ -37,16 +38,18 @@ def shell_lines(variables: Mapping[str, str], recipe: str = "", folder: str = ""
     if not recipe:
         return lines
     venv = worker_files.shell_word(worker_files.venv(recipe))
+    own = worker_files.shell_word(worker_files.venv_variables(recipe))
     there = f"[ -x {venv}/bin/python ] || exit 127\n"
-    return f'{there}export VIRTUAL_ENV={venv} PATH={venv}/bin:"$PATH"\n{lines}'
+    lines = f'{there}export VIRTUAL_ENV={venv} PATH={venv}/bin:"$PATH"\n{lines}'
+    return f"{lines}[ ! -r {own} ] || . {own}\n"
 
 
-def shell_with(recipe: str) -> str:
+def shell_with(recipe: str, variables: Mapping[str, str]) -> str:
     """Return the POSIX shell text that becomes an interactive shell with an environment's programs.
 
     It runs the user's login files before it changes PATH, because they could hide the environment.
     """
-    inside = shell_lines({}, recipe) + 'exec "${SHELL:-/bin/sh}"\n'
+    inside = shell_lines(variables, recipe) + 'exec "${SHELL:-/bin/sh}"\n'
     return f'exec "${{SHELL:-/bin/sh}}" -l -c {quote([shell_line(inside)])}\n'
 
 

@@ -58,7 +58,7 @@ class Python(Fact):
 
 
 class Venv(Fact):
-    """One environment. Steps leave the marks `requirements`, `upgraded` and `verified` in it.
+    """One environment; `requirements`, `upgraded`, `verified` and `variables` are marks of steps.
 
     `editable` is the folder of a project that is installed in editable mode. `installing` is True
     while packages are being installed, and stays True if an installation was cut off.
@@ -72,6 +72,7 @@ class Venv(Fact):
     editable: Annotated[str, Field(max_length=4096)] = ""
     upgraded: Word = ""
     verified: Word = ""
+    variables: Annotated[str, Field(max_length=100_000)] = ""
 
     @property
     def minor(self) -> str:

@@ -44,6 +44,8 @@ Name = Annotated[str, Field(pattern=NAME)]
 PythonVersion = Annotated[str, Field(pattern=r"^3\.[0-9]{1,2}$")]
 Requirement = Annotated[str, AfterValidator(_requirement)]
 Versions = Annotated[str, AfterValidator(_versions)]
+Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")]
+Value = Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f]*$")]
 Module = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.]*$")]
 Megabytes = Annotated[int, Field(ge=0, le=10_000_000)]
 Names = Annotated[
@@ -100,6 +102,7 @@ class RecipeFile(Table):
     experimental: str = ""
     no_stand_in: str = ""
     smoke: SmokeProgram | None = None
+    environment: Annotated[dict[Variable, Value], Field(max_length=30)] = {}
     conflicts: dict[str, str] = {}
     unfit: dict[Requirement, str] = {}
     fits: dict[str, Versions] = {}

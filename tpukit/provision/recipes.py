@@ -62,6 +62,7 @@ class Recipe:
     fits: Mapping[str, str] = field(default_factory=dict)  #: package -> versions known to fit
     together: tuple[tuple[str, ...], ...] = ()  #: pins that must change together
     needs_python: Mapping[str, str] = field(default_factory=dict)  #: requirement -> its Pythons
+    environment: Mapping[str, str] = field(default_factory=dict)  #: variables for its programs
 
     upgrade: str = ""  #: the name of a requested upgrade
 
@@ -272,6 +273,7 @@ def _overlaid(base: Recipe, own: RecipeFile) -> Recipe:
         fits={**base.fits, **_bynormalized(own.fits)},
         together=(*base.together, *own.together),
         needs_python={**base.needs_python, **own.needs_python},
+        environment={**base.environment, **own.environment},
     )
 
 
@@ -293,6 +295,7 @@ def _joined(one: Recipe, other: Recipe) -> Recipe:
         fits={**one.fits, **other.fits},
         together=(*one.together, *other.together),
         needs_python={**one.needs_python, **other.needs_python},
+        environment={**one.environment, **other.environment},
     )
 
 

@@ -16,6 +16,7 @@ from tpukit.errors import Fix, ProvisionFailed
 from tpukit.provision.facts import Facts, Python, Venv, minor
 from tpukit.provision.kernel_log import kernel_log_advice
 from tpukit.provision.packages import Package
+from tpukit.provision.recipe_variables import variable_lines
 from tpukit.provision.recipes import Recipe, Release, uv_requirement
 from tpukit.provision.requirements import VARIABLES, Requirements
 from tpukit.ssh import worker_files
@@ -264,6 +265,16 @@ def requirements(facts: Facts, plan: Plan) -> Decision:
     )
 
 
+def variables(facts: Facts, plan: Plan) -> Decision:
+    """Write the recipe's variables as shell lines, which commands with the environment read."""
+    recipe, venv = plan.recipe, _fitting_venv(facts, plan)
+    lines = variable_lines(recipe.environment)
+    if lines == (venv.variables if venv else ""):
+        return Decision(", ".join(recipe.environment) or "none")
+    path = _in_home(facts, worker_files.venv_variables(recipe.name))
+    return Decision("not as the recipe has them", (Upload(path, lines.encode()),))
+
+
 def verify(facts: Facts, plan: Plan) -> Decision:
     """Import the framework with its own interpreter, once for each set of installed packages."""
     program = program_text("provision/verify_program.py").encode()
@@ -288,7 +299,7 @@ def verify(facts: Facts, plan: Plan) -> Decision:
 #: The steps in order; each sees the facts after the steps before it.
 STEPS = tuple(
     Step(decide.__name__, decide)
-    for decide in (system, disk, uv, python, venv, packages, requirements, verify)
+    for decide in (system, disk, uv, python, venv, packages, requirements, variables, verify)
 )
 
 

@@ -105,6 +105,12 @@ check_rates = _matching(
     fix=Fix(note="for example: v6e=2.70,v6e:spot=1.10"),
 )
 
+check_cache = _matching(
+    "a folder or a bucket",
+    r"(/|gs://[a-z0-9])[!-~ ]*",
+    fix=Fix(note="write the path on the workers in full, or gs://BUCKET/FOLDER"),
+)
+
 check_apis = _matching(
     "a list of APIs",
     r"tpu|compute|tpu,compute|compute,tpu",
@@ -292,5 +298,6 @@ DEFINITIONS = (
     Definition("persist", check_seconds),
     Definition("rates", check_rates),
     Definition("apis", check_apis, default="tpu"),
+    Definition("compilation_cache", check_cache),
 )
 BY_NAME = {definition.name: definition for definition in DEFINITIONS}

@@ -18,6 +18,8 @@ UV_PROGRAM = f"{UV_FOLDER}/bin/uv"
 JOBS = f"{ROOT}/jobs"
 PYTHONS = f"{ROOT}/pythons"
 DIAGNOSES = f"{ROOT}/diagnose"
+#: The folder of compiled programs, if the user has not chosen another.
+COMPILATION_CACHE = f"{ROOT}/compilation-cache"
 #: The locks of smoke tests and of provisioning.
 SMOKE_LOCK, PROVISION_LOCK = f"{ROOT}/smoke.lock", f"{ROOT}/provision.lock"
 #: The prefix of runs among all jobs; the jobs of provisioning steps lack it.
@@ -63,6 +65,11 @@ def venv(recipe: str) -> str:
 def venv_python(recipe: str) -> str:
     """Return the interpreter of a recipe's virtual environment."""
     return f"{venv(recipe)}/bin/python"
+
+
+def venv_variables(recipe: str) -> str:
+    """Return the file of shell lines that set the recipe's variables."""
+    return f"{venv(recipe)}/tpukit-variables"
 
 
 def shell_word(path: str) -> str:

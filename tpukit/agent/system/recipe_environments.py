@@ -43,7 +43,7 @@ def look_at_environments(home: Home, ended_jobs: Sequence[str]) -> dict[str, Any
 def remove_environments(home: Home, request: Request) -> None:
     """Remove the environments `names`, or all if it is null; answer the removed names.
 
-    With the last one, also remove uv, its Pythons, and the caches made for tpukit.
+    With the last one, also remove uv, its Pythons, and the caches of tpukit.
     """
     folder, removed = f"{home.folder}/venvs", []
     present = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
@@ -71,7 +71,8 @@ def _remove_tools(home: Home) -> None:
         _remove_folder(caches)
     jobs = [f"{home.folder}/jobs/provision-{step}-*/status" for step in ENVIRONMENT_STEPS]
     ended = [os.path.dirname(status) for pattern in jobs for status in glob.glob(pattern)]
-    for path in (*ended, *glob.glob(f"{home.folder}/uv-*"), f"{home.folder}/pythons"):
+    own = (f"{home.folder}/pythons", f"{home.folder}/compilation-cache")
+    for path in (*ended, *glob.glob(f"{home.folder}/uv-*"), *own):
         if os.path.isdir(path):
             shutil.rmtree(path)
 
@@ -139,6 +140,7 @@ def _venvs(home: Home) -> Iterator[dict[str, Any]]:
                 "editable": _editable(home, venv),
                 "upgraded": _beginning(f"{venv}/tpukit-upgraded"),
                 "verified": _beginning(f"{venv}/tpukit-verified"),
+                "variables": _beginning(f"{venv}/tpukit-variables", 100_000),
             }
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Option
 
 from tpukit.cli import parameters as flag
+from tpukit.cli.python_commands import cache_variable
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.verb import ended_by_interrupt
 from tpukit.console import Console, View
@@ -66,7 +67,8 @@ def notebook(
     def instead(taken: Forward) -> Fix:
         return Fix.command("tpukit", "notebook", name, "--port", "0", note="takes a free one here")
 
-    served = notebooks.Notebook(chosen, recipe, toolkit.clock, lease_seconds)
+    variables = cache_variable(toolkit)
+    served = notebooks.Notebook(chosen, recipe, toolkit.clock, lease_seconds, variables)
     try:
         there = served.start()
         with Tunnels(

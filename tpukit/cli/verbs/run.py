@@ -16,6 +16,7 @@ from tpukit.cli.interrupted_runs import nothing_started
 from tpukit.cli.output import chosen_output
 from tpukit.cli.python_commands import (
     NO_PROGRAM,
+    cache_variable,
     environment_for,
     explain_missing_program,
     required_command,
@@ -230,7 +231,7 @@ def given_variables(given: VariableFlags, toolkit: Toolkit) -> dict[str, str]:
 
     own = toolkit.environ
     content = flag.file_bytes(given.env_file, "--env-file") or b""
-    variables = shell_environment.parse_file(content, own)
+    variables = cache_variable(toolkit) | shell_environment.parse_file(content, own)
     variables |= shell_environment.parse_assignments(given.env or (), own)
     if given.with_:
         flag.check_recipe(given.with_, toolkit.project_files.recipes.names())

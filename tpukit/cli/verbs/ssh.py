@@ -14,6 +14,7 @@ from typer import Option
 
 from tpukit.cli import parameters as flag
 from tpukit.cli.global_flags import GlobalFlags
+from tpukit.cli.python_commands import cache_variable
 from tpukit.cli.toolkit import Toolkit
 from tpukit.clock import Deadline
 from tpukit.console import View
@@ -134,12 +135,13 @@ def _with_environment(toolkit: Toolkit, chosen: RemoteWorker, recipe: str, line:
     from tpukit.ssh.worker_files import venv
 
     require_environment([chosen], recipe, toolkit.clock)
+    variables = cache_variable(toolkit)
     if line:
         return shell_line(
-            shell_environment.shell_lines({}, recipe) + shell_environment.launch(line, {})
+            shell_environment.shell_lines(variables, recipe) + shell_environment.launch(line, {})
         )
     toolkit.console.say(f"in other shells there, type: . ~/{venv(recipe)}/bin/activate")
-    return shell_line(shell_environment.shell_with(recipe))
+    return shell_line(shell_environment.shell_with(recipe, variables))
 
 
 def _target(toolkit: Toolkit, chosen: RemoteWorker, deadline: Deadline, *, tmux: bool) -> Target:
