@@ -12,7 +12,7 @@ from support.mortal import Killed, Mortal
 from support.slices import delete, labelled
 
 from tpukit.access.creation import Reachable, ensure_somewhere
-from tpukit.errors import Interrupted, NameTaken, NoCapacity
+from tpukit.errors import Interrupted, NameTaken, NoCapacity, TpukitError
 from tpukit.models import QueueRequest, SliceRequest
 from tpukit.slices import naming
 from tpukit.slices.capacity import Search
@@ -226,6 +226,51 @@ def test_a_slice_that_google_takes_back_during_a_search_is_asked_for_again(
     again = ada.search(nonce="n2")
     assert again.slice.ready
     assert requests(cloud) == [again.slice.zone]
+
+
+def test_a_request_that_cannot_be_deleted_is_named_beside_the_slice(
+    ada: Searcher, cloud: Cloud
+) -> None:
+    ada.places.reverse()
+    ada.waits()
+    ada.waits(OTHER_QUEUE)
+    cloud.fault(
+        method="queuedResources.delete",
+        status="PERMISSION_DENIED",
+        message="Permission 'tpu.nodes.delete' denied",
+        probability=1.0,
+    )
+    with pytest.raises(TpukitError) as caught:
+        ada.search()
+    told = caught.value.lines()
+    assert f"fix: tpukit delete demo --zone {ROOM}" in told
+    (slice_,) = [line for line in told if line.startswith("exists: slice demo")]
+    assert f"in {ROOM}, READY" in slice_
+    for zone in (QUEUE, OTHER_QUEUE):
+        assert any(f"exists: queued resource demo in {zone}" in line for line in told)
+        assert f"tpukit queue delete demo --zone {zone}" in "\n".join(told)
+    cloud.control("DELETE", "faults")
+    assert not ada.search(nonce="n2").created
+    assert requests(cloud) == []
+
+
+def test_a_request_in_a_silent_zone_is_named_and_does_not_hold_up_the_slice(
+    ada: Searcher, cloud: Cloud
+) -> None:
+    ada.full()
+    ada.waits()
+    ada.places = ada.places[:2]
+    with pytest.raises(NoCapacity):
+        ada.search(asking=HOUR)
+    cloud.control("DELETE", "faults")
+    there = {"zone": QUEUE, "probability": 1.0}
+    for method in ("nodes.list", "queuedResources.list"):
+        cloud.fault(method=method, kind="unreachable", **there)
+    for method in ("nodes.get", "queuedResources.get"):
+        cloud.fault(method=method, status="UNAVAILABLE", **there)
+    assert ada.search(nonce="n2").slice.zone == ROOM
+    (line,) = [line for line in cloud.states if "may wait" in line]
+    assert line.endswith(f": {DELETE}")
 
 
 def prepared(ada: Searcher, queue_first: bool) -> None:

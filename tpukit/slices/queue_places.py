@@ -43,7 +43,10 @@ class QueuePlaces:
         self.requests = dict.fromkeys(self.zones)
 
     def find(self) -> None:
-        """Find the requests of earlier searches, in all zones; a silent zone may have one."""
+        """Find the requests of earlier searches, in all zones; a silent zone may have one.
+
+        Raises `DeadlinePassed` if the API does not answer.
+        """
         if not self.zones:
             return
         for _ in polls(self.deadline, *_PAUSE):
