@@ -164,11 +164,54 @@ def test_if_nobody_has_room_each_place_says_why_and_nothing_is_left(
     assert there(prompt_cloud) == []
 
 
+FLEX = ("--max-run-duration", "2h", "--api", "tpu", "--zones", f"{EAST},{WEST}")
+
+
+def test_flex_start_as_the_last_way_to_buy_waits_in_a_queue(
+    run: Run, prompt_cloud: Cloud, environment: dict[str, str]
+) -> None:
+    full(prompt_cloud, "nodes.create")
+    words = ("create", "v6e-4", "demo", "--purchase", "spot,flex-start", *FLEX, *HERE)
+    done = run(*words, environment=environment)
+    assert (done.status, done.out) == (0, "demo\n"), done.err
+    assert places(done.err)[:2] == [f"{EAST} v6e-4 spot", f"{WEST} v6e-4 spot"]
+    (request,) = prompt_cloud.tpu.list_queued("-").requests
+    assert (request.state, request.provisioning) == ("ACTIVE", "flex-start")
+    assert f"--zone {request.zone} --max-run-duration 2h --api tpu --flex-start" in done.err
+    assert run(*words, environment=environment).out == "demo\n"
+    assert len(prompt_cloud.tpu.list_queued("-").requests) == 1
+
+
+def test_a_request_that_waits_is_deleted_when_another_way_to_buy_has_room(
+    run: Run, prompt_cloud: Cloud, environment: dict[str, str]
+) -> None:
+    for zone in (EAST, WEST):
+        waits = {"method": "queuedResources.create", "kind": "wait", "seconds": 1e6}
+        prompt_cloud.fault(zone=zone, **waits)
+    words = ("--purchase", "flex-start,spot", "--keep-trying", *FLEX)
+    done = run("create", "v6e-4", "demo", *words, *HERE, environment=environment)
+    assert done.status == 0, done.err
+    assert "keeps its place in the queue" in done.err
+    assert f"next: tpukit up v6e-4 demo --zone {EAST} --api tpu --spot" in done.err
+    assert prompt_cloud.tpu.list_queued("-").requests == ()
+    assert len(there(prompt_cloud)) == 1
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (("--purchase", "cheap"), "--purchase cannot be cheap"),
-        (("--purchase", "flex-start"), "--purchase cannot be flex-start"),
+        (("--purchase", "spot,flex-start"), "need each other"),
+        (("--purchase", "spot", "--max-run-duration", "2h"), "need each other"),
+        (("--purchase", "best-effort,spot"), "nothing is asked after best-effort"),
+        (
+            ("--purchase", "best-effort,flex-start", "--max-run-duration", "2h", "--keep-trying"),
+            "a search keeps one place in a zone's queue",
+        ),
+        (
+            ("--purchase", "best-effort", "--count", "2", "--all-or-none"),
+            "--all-or-none cannot wait in the queue",
+        ),
         (("--purchase", "spot", "--spot"), "--purchase and --spot exclude each other"),
     ],
 )

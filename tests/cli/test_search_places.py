@@ -255,7 +255,6 @@ def test_flex_start_goes_on_to_the_next_zone_and_shows_its_end(
         (("--zones", "us-centrl1-a"), "there is no zone"),
         (("--types", "v9-8"), "is not an accelerator type"),
         (("--best-effort", "--spot"), "exclude each other"),
-        (("--best-effort", "--anywhere"), "one zone's queue"),
         (("--spot", "--on-demand"), "exclude each other"),
         (("--count", "0"), "not in the range"),
         (("--types", "v6e-8", "--runtime-version", "tpu-ubuntu2204-base"), "without a usable chip"),

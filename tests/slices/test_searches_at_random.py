@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 from support.local_cloud import Cloud, FakeClock, running_cloud
+from support.mortal import Killed, Mortal
 from support.searches import HOUR, Hunter
 from support.slices import delete
 
@@ -36,45 +36,6 @@ FAULTS: dict[str, dict[str, Any]] = {
         "probability": 1.0,
     },
 }
-
-
-class Killed(BaseException):
-    """The end of a process that nothing of it survives."""
-
-
-@dataclass
-class Mortal:
-    """The cloud's provider for a process that is killed at its call with a number.
-
-    It dies before the call, or after the cloud has carried it out.
-    """
-
-    provider: Any
-    number: int
-    answered: bool
-    calls: Counter[str] = field(default_factory=Counter)
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(self.provider, name)
-        if name in ("once", "within", "only"):
-            return lambda *words, **given: Mortal(
-                value(*words, **given), self.number, self.answered, self.calls
-            )
-        return self._mortal(value) if callable(value) and name != "now" else value
-
-    def _mortal(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        def act(*words: Any, **given: Any) -> Any:
-            self.calls["all"] += 1
-            last = self.calls["all"] == self.number
-            if last and not self.answered:
-                raise Killed
-            try:
-                return call(*words, **given)
-            finally:
-                if last:
-                    raise Killed
-
-        return act
 
 
 @dataclass

@@ -36,7 +36,7 @@ from tpukit.slices import capacity, naming
 from tpukit.slices.capacity import Search
 from tpukit.slices.ensure import Ensured, check_same, ensure
 from tpukit.slices.last_seen import OnState, last_seen, naming_what_exists
-from tpukit.slices.queue_requests import ensure_queued, wait_queued
+from tpukit.slices.queue_requests import WAITING, ensure_queued, wait_queued
 from tpukit.slices.quota_names import addresses
 from tpukit.slices.refusals import Refusal
 from tpukit.ssh.fan_out import Outcome, fan_out
@@ -80,8 +80,17 @@ def ensure_somewhere(
             context.capacity.record(request, error, context.clock.monotonic() - began)
 
         if request.queue_only:
-            until = search.asking or deadline.within(search.seconds)
-            _wait_in_queue(context, request, remember, deadline=until, on_state=on_state)
+            until = deadline.within(search.seconds)
+            if search.asking and not search.asks_beside:
+                until = search.asking
+            _wait_in_queue(
+                context,
+                request,
+                remember,
+                keeps_place=search.asks_beside,
+                deadline=until,
+                on_state=on_state,
+            )
         limit = deadline.within(search.seconds)
         request = with_access(request, context)
         near = context
@@ -137,10 +146,14 @@ def _wait_in_queue(
     request: SliceRequest,
     remember: Callable[[TpukitError], object],
     *,
+    keeps_place: bool,
     deadline: Deadline,
     on_state: OnState,
 ) -> None:
-    """Create the slice through a queued resource, and wait for it; `remember` gets a refusal."""
+    """Create the slice through a queued resource, and wait for it; `remember` gets a refusal.
+
+    If it `keeps_place`, raise `NoCapacity` while Google has no capacity; the request stays.
+    """
     request = with_access(request, context)
     _prepare(context, request, firewall=False, deadline=deadline)
     wanted, provider = QueueRequest(request), context.provider
@@ -148,10 +161,15 @@ def _wait_in_queue(
         queued, _ = ensure_queued(
             provider, wanted, deadline=deadline, journal=context.journal, on_state=on_state
         )
-        wait_queued(provider, queued, deadline=deadline, on_state=on_state)
+        waits = keeps_place and queued.state in WAITING
+        if not waits:
+            wait_queued(provider, queued, deadline=deadline, on_state=on_state)
     except TpukitError as error:
         remember(error)
         raise
+    if waits:
+        what = f"queued resource {request.name} waits in the queue of {request.zone}"
+        raise NoCapacity(what, why=f"its request keeps its place in the queue, {queued.state}")
 
 
 def _remove_rules(context: Context, requests: Sequence[SliceRequest]) -> None:

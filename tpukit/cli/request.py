@@ -89,6 +89,11 @@ class RequestFlags:
             said += [f"--{name.replace('_', '-')}", value] if value else []
         return tuple(said)
 
+    @property
+    def unlimited(self) -> RequestFlags:
+        """The flags without the longest run."""
+        return replace(self, max_run_duration="")
+
     def buys(self, tier: str) -> bool:
         """Return True if the flag of a tier of capacity was given."""
         named = tier == "reserved" and bool(self.reservation)
@@ -147,16 +152,18 @@ def slice_requests(
 def bought(flags: RequestFlags, tiers: Sequence[str]) -> list[RequestFlags]:
     """Return the flags with each of the tiers of capacity in turn.
 
-    Raises `BadInput` for an unknown tier, or one that waits in a queue, and beside a tier's flag.
+    Raises `BadInput` for an unknown tier, and beside a tier's flag.
     """
     for tier in tiers:
-        if tier not in _BOUGHT or tier in QUEUE_ONLY:
-            known = ", ".join(known for known in _BOUGHT if known not in QUEUE_ONLY)
-            raise BadInput(f"--purchase cannot be {one_line(tier)[:60]}", fix=Fix(note=known))
+        if tier not in _BOUGHT:
+            fix = Fix(note=", ".join(_BOUGHT))
+            raise BadInput(f"--purchase cannot be {one_line(tier)[:60]}", fix=fix)
         if given := next(filter(flags.buys, _BOUGHT), ""):
             raise BadInput(f"--purchase and --{given} exclude each other")
+    # The longest run belongs to flex-start alone, and without flex-start it is refused.
+    plain = flags.unlimited if "flex-start" in tiers else flags
     chosen: list[Mapping[str, Any]] = [{tier.replace("-", "_"): True} for tier in tiers]
-    return [replace(flags, **one) for one in chosen or [{}]]
+    return [replace(flags if "flex_start" in one else plain, **one) for one in chosen or [{}]]
 
 
 def on_both_roads(

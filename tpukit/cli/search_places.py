@@ -22,7 +22,7 @@ from tpukit.cli.request import (
 from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
 from tpukit.errors import BadInput, Fix, NoCapacity, TpukitError
-from tpukit.models import SliceRequest
+from tpukit.models import QUEUE_ONLY, SliceRequest
 from tpukit.slices.capacity import Search
 from tpukit.slices.lifetime import CLAIM
 from tpukit.slices.naming import SEARCH
@@ -107,11 +107,12 @@ def search(
         TpukitError: the zones that offer a type could not be read.
     """
     asking = capacity.seconds
-    if options.best_effort and (capacity.zones or capacity.anywhere or capacity.types):
-        raise BadInput(
-            "--best-effort waits in one zone's queue",
-            fix=Fix(note="leave out --zones, --anywhere and --types"),
-        )
+    tiers = words(capacity.purchase)
+    waits = [tier in QUEUE_ONLY for tier in tiers]
+    if not asking and waits != sorted(waits):
+        what = f"without --keep-trying, nothing is asked after {tiers[waits.index(True)]}"
+        fix = Fix(note="name it last, or add --keep-trying")
+        raise BadInput(what, why="a create in one round waits there in the queue", fix=fix)
     everywhere = bool(capacity.zones or capacity.anywhere)
     toolkit.cloud.check_given("project", *([] if everywhere else ["zone"]))
     types = [AcceleratorType.parse(word.lower()) for word in words(capacity.types)]
@@ -124,11 +125,13 @@ def search(
         name,
         [
             (type_, zone, flags)
-            for tier in bought(options, words(capacity.purchase))
+            for tier in bought(options, tiers)
             for type_, zone in places
             for flags in (on_both_roads(toolkit, type_, tier) if everywhere else [tier])
         ],
     )
+    if asking:
+        _check_queues(requests)
     if capacity.anywhere:
         requests = toolkit.cloud.capacity.best_first(requests)
     toolkit.slices.about(requests[0].name, requests[0].zone if len(places) == 1 else "")
@@ -184,8 +187,19 @@ def offer_search(error: TpukitError, words: Sequence[str]) -> None:
     note = error.fix.note if error.fix else ""
     error.fix = Fix.command("tpukit", *words, "--keep-trying", note=note)
     flags = {word.partition("=")[0] for word in words}
-    if not flags & {"--anywhere", "--zones", "--best-effort", "--data-disk", "--subnetwork"}:
+    if not flags & {"--anywhere", "--zones", "--data-disk", "--subnetwork"}:
         error.otherwise = Fix.command("tpukit", *words, "--anywhere")
+
+
+def _check_queues(requests: Sequence[SliceRequest]) -> None:
+    """Raise `BadInput` if a search would keep two places of one name in a zone's queue."""
+    queued = [request.zone for request in requests if request.queue_only]
+    if len(set(queued)) < len(queued):
+        raise BadInput(
+            "a search keeps one place in a zone's queue",
+            why="all its requests have the same name",
+            fix=Fix(note="name one type, and one way to buy that waits in a queue"),
+        )
 
 
 def _places(

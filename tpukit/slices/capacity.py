@@ -4,6 +4,9 @@ A search continues with an existing slice, so it survives Ctrl-C, a reboot, or a
 a label marks the slices of searches. If two searches make slices of one name, in two zones or in
 two APIs, the oldest slice that becomes READY stays and the others are deleted. Every search reaches
 the same decision. A slice in an API that the search does not ask ends it, and stays.
+
+A place that only a queue gives keeps its request there while the search asks elsewhere. The search
+deletes the requests that still wait when it has a slice; an error names them.
 """
 
 from __future__ import annotations
@@ -41,6 +44,7 @@ from tpukit.slices.find import loss
 from tpukit.slices.journal import Journal
 from tpukit.slices.last_seen import LastSeen, OnState, last_seen, passing
 from tpukit.slices.naming import OWNER, SEARCH, is_owner
+from tpukit.slices.queue_places import QueuePlaces
 from tpukit.slices.refusals import LATER, NEVER, Refusal, documents, doubtful, noted, nowhere
 from tpukit.slices.refusals import place as in_words
 from tpukit.text import counted
@@ -75,6 +79,11 @@ class Search:
     def single(self) -> bool:
         """True for a plain create in one place, which ignores slices in other zones."""
         return SEARCH not in self.requests[0].labels
+
+    @property
+    def asks_beside(self) -> bool:
+        """True if the search asks other places while a request waits in a queue."""
+        return self.asking is not None and len(self.requests) > 1
 
 
 def obtain(
@@ -135,6 +144,19 @@ class _Rounds:
     begun: bool = False
     there: Slice | None = None  #: the slice in the last listing, or of the last attempt
     patience: Deadline | None = None
+    queues: QueuePlaces = field(init=False)
+
+    def __post_init__(self) -> None:
+        requests = self.search.requests
+        self.queues = QueuePlaces(
+            self.provider,
+            self.name,
+            requests[0].labels[OWNER],
+            frozenset(request.zone for request in requests if request.queue_only),
+            deadline=self.deadline,
+            journal=self.journal,
+            on_state=self.on_state,
+        )
 
     @property
     def name(self) -> str:
@@ -157,6 +179,7 @@ class _Rounds:
         ]
 
     def run(self, attempt: Callable[[SliceRequest], Got]) -> Got:
+        self.queues.find()
         while True:
             # A slice in an API that nobody asked comes first: it ends the search.
             self.there = min(self._living(), key=self._is_asked, default=None)
@@ -166,12 +189,13 @@ class _Rounds:
             made = self._made(attempt, request, standing=bool(self.there))
             self.there = made.slice if made else None
             if made and self._alone(made.slice):
+                self.queues.withdraw(made.slice)
                 for refusal in doubtful(self.refusals, made.slice):
                     self.on_state(f"{refusal.doubt}; the same command deletes it then")
                 return made
 
     def complete(self, error: TpukitError) -> None:
-        """Add the refusals so far to an error."""
+        """Add to an error the refusals so far, and the requests that wait in queues."""
         if self.refusals and "refusals" not in error.details:
             error.why = "\n".join(
                 filter(None, [error.why, *(refusal.line for refusal in self.refusals)])
@@ -181,6 +205,7 @@ class _Rounds:
             again = Fix(note="the same command continues the search, on any machine")
             known = error.otherwise or error.fix  # the command that deletes, if there is one
             error.fix, error.otherwise = known or again, again if known else None
+        self.queues.complete(error)
 
     # Existing slices
 
@@ -320,6 +345,8 @@ class _Rounds:
     def _delete(self, slice_: Slice, why: str) -> None:
         place = in_words(slice_)
         self.on_state(f"{place}: deleting slice {slice_.name}: {why}")
+        if slice_.queued_resource == self.name:
+            self.queues.asks(slice_.zone)  # its request stays, and keeps its quota
         change.delete(
             self.provider,
             slice_,
@@ -337,12 +364,18 @@ class _Rounds:
         """Try one place; return None if it refused, or if its slice has vanished."""
         place = in_words(request)
         self.on_state(f"{place}: {'using the existing slice' if standing else 'asking'}")
+        if request.queue_only:
+            self.queues.asks(request.zone)
         try:
             return attempt(request)
         except (DeadlinePassed, Interrupted, Terminated):
             raise
         except TpukitError as error:
-            if isinstance(error, NameTaken) and error.retry != "other-zone":
+            if request.queue_only:
+                self.queues.look(request.zone)
+            # Google may keep the name for our request that waits in the queue of that zone.
+            held = not request.queue_only and request.zone in self.queues.requests
+            if isinstance(error, NameTaken) and error.retry != "other-zone" and not held:
                 raise
             refusal = noted(self.said.get(_place(request)), request, error)
             if refusal.again == NEVER or (standing and refusal.again != LATER):

@@ -31,7 +31,7 @@ from tpukit.slices.ensure import unlike
 from tpukit.slices.find import DEFAULT_ACCOUNT, in_one_zone, remaking_flags
 from tpukit.slices.journal import Journal
 from tpukit.slices.last_seen import OnState, passing
-from tpukit.slices.naming import NONCE, OWNER, is_owner
+from tpukit.slices.naming import NONCE, OWNER, SEARCH, is_owner
 from tpukit.slices.queued import delete_queued
 
 #: How long a request may be PROVISIONING; 45 minutes without a slice are on record in public logs.
@@ -100,9 +100,10 @@ def ensure_queued(
         for _ in polls(deadline):
             try:
                 queued = _look(once if tried else provider, asked.zone, name)
-                if queued and queued.state == "FAILED" and not tried:
+                if queued and not tried and _is_over(queued, request):
                     _check_same(queued, request)
-                    on_state(f"it has FAILED before ({queued.error}); making it again")
+                    why = queued.error or meaning(queued)
+                    on_state(f"it was {queued.state} ({why}); making it again")
                     given = {"deadline": deadline, "journal": journal, "on_state": on_state}
                     delete_queued(provider, queued, force=False, **given)  # type: ignore[arg-type]
                     request = _anew(request, queued)
@@ -251,6 +252,12 @@ def wait_queued(
         )
 
 
+def _is_over(queued: QueuedResource, request: QueueRequest) -> bool:
+    """Return True if a request has failed, or if a search asks again for its lost slice."""
+    suspended = queued.state == "SUSPENDED" and SEARCH in request.slice.labels
+    return queued.state == "FAILED" or suspended
+
+
 def _look(provider: SliceProvider, zone: str, name: str) -> QueuedResource | None:
     try:
         return provider.get_queued(zone, name)
@@ -299,6 +306,7 @@ def _check_same(queued: QueuedResource, request: QueueRequest) -> None:
         raise NameTaken(
             f"queued resource {queued.name} exists and {whose}",
             fix=Fix(note="choose another name"),
+            retry="other-zone",
         )
     if queued.node is None:
         raise TpukitError(f"queued resource {queued.name} exists and could not be read")

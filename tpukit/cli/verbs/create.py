@@ -18,7 +18,7 @@ from tpukit.cli.verbs.reap import with_room
 from tpukit.cli.views import slice_views
 from tpukit.console import View
 from tpukit.errors import BadInput, Fix, TpukitError
-from tpukit.models import Slice
+from tpukit.models import QUEUE_ONLY, Slice
 from tpukit.slices import naming
 from tpukit.slices.quota_names import needs
 from tpukit.slices.refusals import Refusal, documents, removals
@@ -95,7 +95,7 @@ def create(
     wishes: Sequence[Search] = [
         search(toolkit, accelerator, one_name, options, capacity, limit) for one_name in names
     ]
-    gang = _gang(toolkit, wishes, options) if all_or_none else None
+    gang = _gang(toolkit, wishes) if all_or_none else None
     wishes = gang.searches if gang else wishes
     deadline = toolkit.deadline(capacity.seconds + limit * count)
     context = toolkit.reach.context(tuple(source_ranges or ()))
@@ -163,14 +163,14 @@ def _obtained(
     return one.slice, one.created, one.refusals
 
 
-def _gang(toolkit: Toolkit, wishes: Sequence[Search], options: RequestFlags) -> Gang:
+def _gang(toolkit: Toolkit, wishes: Sequence[Search]) -> Gang:
     """Return the gang of these searches; raise `BadInput` for flags that --all-or-none excludes."""
     from tpukit.access.gang import Gang
 
     if len(wishes) < 2:
         fix = Fix(note="add --count 2 or more; a single slice is always all or none")
         raise BadInput("--all-or-none needs --count", fix=fix)
-    if options.best_effort or options.flex_start:
+    if any(one.provisioning in QUEUE_ONLY for wish in wishes for one in wish.requests):
         fix = Fix(note="tpukit queue create TYPE NAME --count N waits for all slices together")
         raise BadInput("--all-or-none cannot wait in the queue", fix=fix)
     return Gang.of(wishes, toolkit.slices.cleanup, toolkit.deadline, toolkit.console.say)
@@ -215,6 +215,7 @@ def _after(slice_: Slice, options: RequestFlags, route: flag.RouteFlags) -> Fix:
         api = ("--api", slice_.api) if slice_.api != "tpu" and not options.api else ()
         tier = slice_.provisioning
         sought = () if tier in ("", "on-demand") or options.buys(tier) else (f"--{tier}",)
+        options = options if tier == "flex-start" else options.unlimited
         words = (slice_.accelerator_type, *place, *options.repeated(), *sought, *api, *route.words)
         return Fix.command("tpukit", "up", *words)
     return Fix.command("tpukit", "provision", *place, *route.words)
