@@ -86,6 +86,18 @@ MEANT = {
     "cp demo train.py": "cp train.py demo:",
     "cp demo/results .": "cp demo:results .",
     "cp train.py demo/x": "cp train.py demo:x",
+    # nothing is deleted, started or billed that was not meant
+    "state demo": "describe demo",
+    "undelete demo": "",
+    "delete --yes": "list",
+    "rm -f": "list",
+    "delete --all": "",
+    "delete --all --yes": "list",
+    "delete other -l team=vision": "delete other --label team=vision",
+    "delete other --selector=team=vision": "delete other --label team=vision",
+    "kubectl delete pod demo": "delete demo",
+    "gcloud compute tpus queued-resources delete demo --force": "queue delete demo",
+    "delete demo --force --lable a=b": "delete demo --force --label a=b",
     # no mistake that is known
     "run demo -- ls": "",
     "run demo hostname": "",

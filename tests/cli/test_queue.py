@@ -240,6 +240,20 @@ def test_before_extend_deletes_a_request_it_prints_the_line_that_makes_it_again(
     assert again.labels["team"] == "a"
 
 
+def test_a_request_keeps_its_reservation(run: Run, prompt_cloud: Cloud) -> None:
+    environment, cloud = prompt_cloud.environment(), prompt_cloud
+    cloud.fault(method="queuedResources.create", kind="wait", seconds=7200.0, probability=1.0)
+    words = ("queue", "create", "v3-8", "late")
+    assert run(*words, "--reservation", "ours", environment=environment).status == 0
+    done = run("extend", "late", "--ttl", "8h", "--yes", environment=environment)
+    assert "--reservation ours" in done.err
+    again = cloud.tpu.get_queued(ZONE, "late").node
+    assert again is not None
+    assert (again.provisioning, again.reservation) == ("reserved", "ours")
+    other = run(*words, "--reservation", "theirs", environment=environment).says(5)
+    assert "reservation is ours, not theirs" in other.err
+
+
 def test_extend_reaches_a_request_that_waits_and_reap_leaves_it(
     run: Run, prompt_cloud: Cloud
 ) -> None:

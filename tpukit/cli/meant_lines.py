@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import islice
@@ -41,7 +41,7 @@ _BEFORE = (
 #: Commands of gcloud, kubectl, docker and shells, and ours. `a|b` is b if a name follows.
 WORDS = {
     **dict.fromkeys(("rm", "remove", "destroy", "terminate", "del", "down", "teardown"), "delete"),
-    **dict.fromkeys(("ls", "get", "status", "show"), "list|describe"),
+    **dict.fromkeys(("ls", "get", "status", "stat", "state", "states", "show"), "list|describe"),
     **dict.fromkeys(("inspect", "info"), "describe"),
     **dict.fromkeys(("ps", "job", "history"), "jobs"),
     **dict.fromkeys(("new", "make", "provision-slice"), "create"),
@@ -91,9 +91,12 @@ FLAGS = {
     "-f": "--yes",
     **dict.fromkeys(("-it", "-ti", "-i", "--interactive", "--tty"), "-t"),
     **dict.fromkeys(("-n", "--lines"), "--tail"),
-    **dict.fromkeys(("-a", "-A", "-l", "-la", "--all", "--wide", "--all-namespaces"), ""),
+    "--selector": "--label",
     **dict.fromkeys(("-r", "-R", "-rf", "--recurse", "--recursive", "--async"), ""),
 }
+#: Flags that are left out for commands that only read. `delete --all` is never `delete demo`.
+_WIDE = ("-a", "-A", "-l", "-la", "--all", "--wide", "--all-namespaces")
+_READING = ("list", "describe", "jobs", "logs", "top", "types", "versions", "zones")
 #: The commands that need a command for the workers, with an example.
 EXAMPLES = {"run": ("hostname",), "train": ("python", "train.py")}
 _PYTHON = ("python", "python3")
@@ -164,14 +167,17 @@ def meant_line(
         return None
     if given.command is None:
         return Fix.command("tpukit", *given.words)
-    line = _with_colon(_with_our_flags(_with_dashes(given, names)))
+    at = verb_index(arguments)
+    if tuple(arguments[at : at + len(given.verb)]) != given.verb:  # another program's, or a typo
+        given = replace(given, rest=tuple(_without_force(given.rest)))
+    line = _with_colon(_with_our_flags(_with_label(_with_dashes(given, names))))
     if line.verb == ("ssh",) and _on_all_workers(line):
         line = replace(line, verb=("run",), command=command_of("run"))
     if line.verb[0] in ("up", "create") and not line.positions():
         note = "lists the accelerator types; one of them comes first"
         return Fix.command("tpukit", *given.before, "types", note=note)
     if _lacks_name(line):
-        if len(names) != 1:
+        if len(names) != 1 or {"--yes", "-y", "--force"} & {*line.rest}:  # nobody would ask
             return Fix.command("tpukit", *given.before, "list", note="shows the slices; name one")
         line = replace(line, rest=(names[0], *line.rest))
     changed = line.words != [*arguments] and not (
@@ -184,11 +190,12 @@ def _parsed(arguments: Sequence[str], command_of: Callable[[str], Any]) -> Line 
     """Return the line with our verb, or None if nothing tells which one was meant."""
     at = verb_index(arguments)
     before, words = tuple(arguments[:at]), list(arguments[at:])
+    kubectl = words[:1] == ["kubectl"]
     while words and words[0] in _BEFORE:
         del words[0]
     if not words:
         return Line(before, ("list",), (), command_of("list")) if at < len(arguments) else None
-    while words[0] not in (*VERBS, *GROUPS) and words[1:2] and words[1] in _BEFORE:
+    while (kubectl or words[0] not in (*VERBS, *GROUPS)) and words[1:2] and words[1] in _BEFORE:
         del words[1]  # get pods, rm tpu demo
     verb = _ours(words, (*VERBS, *GROUPS), {})
     if verb == "--version":
@@ -217,7 +224,8 @@ def _ours(words: Sequence[str], ours: Sequence[str], own: dict[str, str]) -> str
     meant = named if named and words[1:] and not words[1].startswith("-") else alone
     if meant and (meant.split()[0] in ours or meant == "--version"):
         return meant
-    return next(iter(get_close_matches(first, ours, n=1, cutoff=0.7)), "")
+    alike = [one for one in ours if one[0] == first[:1]]  # undelete is not delete
+    return next(iter(get_close_matches(first, alike, n=1, cutoff=0.7)), "")
 
 
 def _with_dashes(line: Line, names: Sequence[str]) -> Line:
@@ -245,6 +253,22 @@ def _is_program(word: str) -> bool:
     return word in _PYTHON or bool(shutil.which(word)) or os.path.isfile(word)
 
 
+def _without_force(words: Sequence[str]) -> Iterator[str]:
+    """Yield words without --force before the --; ours would also act on others' slices."""
+    end = words.index("--") if "--" in words else len(words)
+    yield from (word for at, word in enumerate(words) if at > end or word != "--force")
+
+
+def _with_label(line: Line) -> Line:
+    """Return the line with --label for kubectl's -l; as a name, the label would choose more."""
+    rest = [*line.rest]
+    end = rest.index("--") if "--" in rest else len(rest)
+    for at in range(end - 1):
+        if rest[at] == "-l" and "=" in rest[at + 1]:
+            rest[at] = "--label"
+    return replace(line, rest=tuple(rest))
+
+
 def _with_our_flags(line: Line) -> Line:
     """Return the line with our flags in place of other programs' and of misspelled ones."""
     end = line.rest.index("--") if "--" in line.rest else len(line.rest)
@@ -259,7 +283,7 @@ def _with_our_flags(line: Line) -> Line:
             if flag in known and known[flag] and not equals:
                 rest += islice(words, 1)
             continue
-        meant = FLAGS.get(flag)
+        meant = "" if flag in _WIDE and line.verb[-1] in _READING else FLAGS.get(flag)
         if meant is None:
             alike = [one for one in known if len(one) > 2 and one[:3] == flag[:3]]
             near = get_close_matches(flag, alike, 1, 0.75)

@@ -126,7 +126,7 @@ def _queued(document: Any) -> QueuedResource:
     slices = tuple(slice_ for spec in specs for slice_ in _slices_of(spec, name))
     asked = field(specs[0], "node", dict, {}) if specs else {}
     node = _slice({**asked, "name": f"projects/{project}/locations/{zone}/nodes/{name}"})
-    bought = _queued_provisioning(document, node.labels)
+    bought, held = _queued_provisioning(document, node.labels), _last(document, "reservationName")
     error = field(field(state, "failedData", dict, {}), "error", dict, {})
     return QueuedResource(
         name=name,
@@ -142,7 +142,7 @@ def _queued(document: Any) -> QueuedResource:
         labels=node.labels,
         created=_text(document, "createTime"),
         network_project=node.network_project,
-        node=replace(node, provisioning=bought),
+        node=replace(node, provisioning=bought, reservation="" if held == "-" else held),
         valid_seconds=_seconds(field(document, "queueingPolicy", dict, {}), "validUntilDuration"),
     )
 
