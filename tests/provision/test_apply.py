@@ -32,7 +32,7 @@ from tpukit.provision.wanted import Wanted
 from tpukit.provision.worker_jobs import ProvisionEvent
 from tpukit.ssh.programs import program_text
 from tpukit.ssh.worker import RemoteWorker
-from tpukit.ssh.worker_files import UV_VERSION
+from tpukit.ssh.worker_files import COMPILATION_CACHE, UV_VERSION
 
 pytestmark = pytest.mark.process
 
@@ -531,8 +531,18 @@ def test_an_upgrade_takes_the_newest_that_fits_and_without_it_the_pins_hold_agai
     assert "iniconfig-1.1.1" in installed(provisioned.home)
 
 
+def test_the_variables_are_those_of_the_recipe_as_it_is_now(provisioned):
+    for environment in ({"A": "1"}, {"A": "2"}, {}):
+        recipe = replace(SMALL, environment=environment)
+        (report,) = apply(provisioned.remote(), recipe=recipe).workers
+        changed = [step.name for step in report.steps if step.outcome == "changed"]
+        assert (report.error, changed) == ("", ["variables"])
+        assert apply(provisioned.remote(), recipe=recipe).changes == 0
+
+
 def test_undo_of_a_recipe_leaves_a_home_as_empty_as_it_was(provisioned):
     """A worker that cannot be reached stops no other one, and the error is of its class."""
+    (provisioned.home / COMPILATION_CACHE).mkdir()
     workers = [RemoteWorker(1, refuse), provisioned.remote()]
     reports = undo_all(workers, ["small"], deadline=seconds(120))
     assert (reports[1].undone, reports[1].error) == (("small",), "")
