@@ -86,6 +86,8 @@ MEANT = {
     "cp demo train.py": "cp train.py demo:",
     "cp demo/results .": "cp demo:results .",
     "cp train.py demo/x": "cp train.py demo:x",
+    "rsync demo:results .": "cp demo:results .",
+    "push . demo:": "cp . demo:",
     # nothing is deleted, started or billed that was not meant
     "state demo": "describe demo",
     "undelete demo": "",

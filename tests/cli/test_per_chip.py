@@ -127,6 +127,12 @@ def test_the_highest_status_is_the_workers_and_each_failed_chip_is_named(
     assert "warning: pair worker 1 exited with status 7\n" in done.err
 
 
+def test_a_process_that_a_signal_ends_has_the_status_of_a_shell(local: Local, board: str) -> None:
+    done = local.run("run", board, "--per-chip", "--", "kill -9 $$")
+    assert done.status == 137
+    assert "[chip 3] tpukit: exited with status 137\n" in done.err
+
+
 def test_lines_are_whole_and_stay_on_their_stream(local: Local, board: str) -> None:
     line = "printf 'one\\ntw'; sleep 0.1; printf 'o\\n\\nlast'; echo apart >&2"
     done = local.run("run", board, "--per-chip", "--", line)

@@ -350,6 +350,10 @@ def test_a_zone_that_stays_silent_is_left_out_and_not_asked(
     (refusal,) = refusals
     assert (refusal.zone, refusal.error.reason, refusal.again) == (FREE, "no answer", "later")
     assert "may exist in" in refusal.error.why
+    assert [state for state in cloud.states if "delete this one" in state] == [
+        f"no answer from {FREE}: an older slice demo there bills, "
+        "and the same command would keep that one and delete this one"
+    ]
 
 
 def test_a_search_goes_on_until_a_silent_zone_answers(

@@ -78,6 +78,14 @@ def test_a_search_begins_where_a_slice_was_made_and_ends_where_it_was_refused(
     assert order() == list(zones)
 
 
+def test_an_attempt_in_a_distant_future_does_not_count(
+    memory: CapacityMemory, clock: FakeClock
+) -> None:
+    """A colleague's clock may be wrong; its success would come first for ever."""
+    memory.add([Attempt(clock.now + 8 * DAY, "b", "v6e-8", "on-demand", "tpu", "made", 1.0)])
+    assert memory.best_first([request("a"), request("b")])[0].zone == "a"
+
+
 def test_a_place_is_a_zone_a_type_a_way_to_buy_and_an_api(memory: CapacityMemory) -> None:
     memory.record(request("a", provisioning="spot"), None, 1.0)
     memory.record(request("b", api="compute"), None, 1.0)
@@ -128,6 +136,7 @@ def test_another_endpoint_or_project_a_cut_line_and_a_foreign_document_do_not_co
     assert len([*memory.directory.glob("*.jsonl")]) == 3
     good = asdict(memory.attempts()[0])
     bad = [3, None, {}, {**good, "time": "nan"}, {**good, "waited": "x"}]
+    bad += [{**good, "time": 10**400}, {**good, "waited": float("nan")}]
     assert [*parsed([*bad, good])] == memory.attempts()[:1]
 
 

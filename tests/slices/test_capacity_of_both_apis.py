@@ -60,6 +60,27 @@ def test_of_two_slices_in_one_zone_the_older_stays_and_the_newer_is_deleted_in_i
     assert there(cloud) == [f"{older} ada"]
 
 
+@pytest.mark.parametrize(("api", "method"), [("compute", "nodes.get"), ("tpu", "instances.get")])
+@pytest.mark.parametrize("preset", ["permission-denied", "api-disabled"])
+def test_an_api_that_may_not_be_read_hides_no_slice_of_the_other(
+    cloud: Cloud, api: str, method: str, preset: str
+) -> None:
+    hunter(cloud, api).search(ZONE)
+    preset = "compute-api-disabled" if (api, preset) == ("tpu", "api-disabled") else preset
+    cloud.fault(preset=preset, method=method, probability=1.0)
+    assert cloud.tpu.get(ZONE, "demo").api == api
+
+
+def test_without_compute_engine_its_slices_count_as_silent(cloud: Cloud) -> None:
+    hunter(cloud, "tpu").search(ZONE)
+    cloud.fault(preset="compute-api-disabled", probability=1.0)
+    listed = cloud.tpu.list("-")
+    assert ([one.name for one in listed.slices], listed.unreachable) == (
+        ["demo"],
+        ("Compute Engine",),
+    )
+
+
 @ORDERS
 def test_of_two_searches_at_once_both_end_with_the_older_slice(
     cloud: Cloud, clock: FakeClock, older: str, newer: str

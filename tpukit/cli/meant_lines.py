@@ -173,6 +173,8 @@ def meant_line(
     line = _with_colon(_with_our_flags(_with_label(_with_dashes(given, names))))
     if line.verb == ("ssh",) and _on_all_workers(line):
         line = replace(line, verb=("run",), command=command_of("run"))
+    if line.verb == ("push",) and any(":" in line.rest[at] for at in line.positions()):
+        line = replace(line, verb=("cp",), command=command_of("cp"))  # as rsync writes it
     if line.verb[0] in ("up", "create") and not line.positions():
         note = "lists the accelerator types; one of them comes first"
         return Fix.command("tpukit", *given.before, "types", note=note)

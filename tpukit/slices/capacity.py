@@ -192,6 +192,11 @@ class _Rounds:
                 self.queues.withdraw(made.slice)
                 for refusal in doubtful(self.refusals, made.slice):
                     self.on_state(f"{refusal.doubt}; the same command deletes it then")
+                for zone in self._silent():
+                    self.on_state(
+                        f"no answer from {zone}: an older slice {self.name} there bills, "
+                        "and the same command would keep that one and delete this one"
+                    )
                 return made
 
     def complete(self, error: TpukitError) -> None:
@@ -288,6 +293,11 @@ class _Rounds:
                 why = f"slice {self.name} may exist in {request.zone}"
                 error = TpukitError("it did not answer", reason="no answer", why=why)
                 self.said.setdefault(_place(request), noted(None, request, error))
+
+    def _silent(self) -> list[str]:
+        """Return the zones that have never answered."""
+        zones = dict.fromkeys(request.zone for request in self.search.requests)
+        return [zone for zone in zones if zone not in self.seen]
 
     def _avoid(self, named: Sequence[Slice]) -> None:
         """Refuse the places in which another owner's slice has our name, in whichever API."""

@@ -105,7 +105,7 @@ class CapacityMemory:
         now, ranks = self.clock.time(), dict[Place, int]()
         for one in sorted(self.attempts(), key=lambda one: one.time):
             good = one.outcome == MADE
-            if now - one.time <= (_GOOD_SECONDS if good else _BAD_SECONDS):
+            if abs(now - one.time) <= (_GOOD_SECONDS if good else _BAD_SECONDS):
                 ranks[one.place] = -1 if good else 2 if one.outcome == NO_QUOTA else 1
         wishes = list(dict.fromkeys(place_of(request)[1:3] for request in requests))
 
@@ -142,10 +142,10 @@ def _text(attempts: Iterable[Attempt]) -> str:
 def parsed(documents: Iterable[Any]) -> Iterator[Attempt]:
     """Yield the attempts in JSON values; leave out what is none."""
     for document in documents:
-        with suppress(AttributeError, KeyError, TypeError, ValueError):
+        with suppress(AttributeError, KeyError, TypeError, ValueError, OverflowError):
             values: dict[str, Any] = {name: kind(document[name]) for name, kind in _FIELDS.items()}
             attempt = Attempt(**values)
-            if isfinite(attempt.time):
+            if isfinite(attempt.time) and isfinite(attempt.waited):
                 yield attempt
 
 
