@@ -47,8 +47,11 @@ ONLY_IMPORTER = {
     "rich": {"console.py"},
     "typer": {"cli/"},
 }
-#: The parts of the agent that both ends of a copy use.
-SHARED = {"tpukit.agent", "tpukit.agent.archives", "tpukit.agent.contents"}
+#: The parts of the agent that both ends use: of a copy, and of the output of a chip.
+SHARED = {
+    *("tpukit.agent", "tpukit.agent.archives", "tpukit.agent.contents"),
+    "tpukit.agent.per_chip",
+}
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 #: Programs that run on workers: sent as text, imported by nobody.
 MODULES = [path for path in SOURCES if not path.stem.endswith("_program")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -291,9 +291,17 @@ def clear(ada: Searcher) -> None:
     assert requests(ada.cloud) == []
 
 
-def sampled(calls: int, few: int) -> Sequence[int]:
-    """Return the numbers of calls spread over a search."""
-    return range(1, calls + 1, max(1, calls // few))
+def moments(ada: Searcher, few: int, queue_first: bool) -> Iterator[tuple[int, bool]]:
+    """Yield calls spread over a search, before and after the answer, each in a prepared cloud."""
+    prepared(ada, queue_first)
+    alive = Mortal(ada.cloud.tpu, 0, False)
+    ada.search(alive)
+    calls = alive.calls["all"]
+    for number in range(1, calls + 1, max(1, calls // few)):
+        for answered in (False, True):
+            clear(ada)
+            prepared(ada, queue_first)
+            yield number, answered
 
 
 @pytest.mark.parametrize("queue_first", [False, True])
@@ -301,19 +309,13 @@ def sampled(calls: int, few: int) -> Sequence[int]:
 def test_a_search_that_is_killed_leaves_one_slice_and_no_other_request_once_it_is_typed_again(
     ada: Searcher, cloud: Cloud, few: int, queue_first: bool
 ) -> None:
-    prepared(ada, queue_first)
-    alive = Mortal(cloud.tpu, 0, False)
-    ada.search(alive)
-    for number in sampled(alive.calls["all"], few):
-        for answered in (False, True):
-            clear(ada)
-            prepared(ada, queue_first)
-            with pytest.raises(Killed):
-                ada.search(Mortal(cloud.tpu, number, answered), f"a{number}-{answered:d}")
-            ada.search(nonce=f"b{number}-{answered:d}")
-            ada.clock.sleep(2 * HOUR)
-            ((zone, tier),) = slices(cloud)
-            assert requests(cloud) == ([zone] if tier == "best-effort" else []), number
+    for number, answered in moments(ada, few, queue_first):
+        with pytest.raises(Killed):
+            ada.search(Mortal(cloud.tpu, number, answered), f"a{number}-{answered:d}")
+        ada.search(nonce=f"b{number}-{answered:d}")
+        ada.clock.sleep(2 * HOUR)
+        ((zone, tier),) = slices(cloud)
+        assert requests(cloud) == ([zone] if tier == "best-effort" else []), number
 
 
 @pytest.mark.parametrize("queue_first", [False, True])
@@ -321,20 +323,14 @@ def test_a_search_that_is_killed_leaves_one_slice_and_no_other_request_once_it_i
 def test_a_search_that_is_interrupted_names_every_request_and_slice_that_it_leaves(
     ada: Searcher, cloud: Cloud, few: int, queue_first: bool
 ) -> None:
-    prepared(ada, queue_first)
-    alive = Mortal(cloud.tpu, 0, False)
-    ada.search(alive)
-    for number in sampled(alive.calls["all"], few):
-        for answered in (False, True):
-            clear(ada)
-            prepared(ada, queue_first)
-            mortal = Mortal(cloud.tpu, number, answered, KeyboardInterrupt)
-            with pytest.raises(Interrupted) as caught:
-                ada.search(mortal, f"a{number}-{answered:d}")
-            told = "\n".join(caught.value.lines())
-            for zone in requests(cloud):
-                assert f"in {zone}" in told, (number, answered)
-                assert f"tpukit queue delete demo --zone {zone}" in told, (number, answered)
-            for zone, tier in slices(cloud):
-                if tier == "spot":
-                    assert f"tpukit delete demo --zone {zone}" in told, (number, answered)
+    for number, answered in moments(ada, few, queue_first):
+        mortal = Mortal(cloud.tpu, number, answered, KeyboardInterrupt)
+        with pytest.raises(Interrupted) as caught:
+            ada.search(mortal, f"a{number}-{answered:d}")
+        told = "\n".join(caught.value.lines())
+        for zone in requests(cloud):
+            assert f"in {zone}" in told, (number, answered)
+            assert f"tpukit queue delete demo --zone {zone}" in told, (number, answered)
+        for zone, tier in slices(cloud):
+            if tier == "spot":
+                assert f"tpukit delete demo --zone {zone}" in told, (number, answered)

@@ -164,7 +164,7 @@ IMAGE = "ubuntu-accel-2204-amd64-tpu-v5e-v5p-v6e"
 
 
 def machine(kind: str) -> dict[str, Any]:
-    """Return what an instance with TPUs and the template of several have in common."""
+    """Return the fields that an instance and an instance template share."""
     source = f"projects/ubuntu-os-accelerator-images/global/images/family/{IMAGE}"
     return {
         "machineType": kind,

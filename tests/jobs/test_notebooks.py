@@ -18,7 +18,7 @@ def test_a_notebook_of_which_nothing_is_left_has_ended(
 ) -> None:
     """As on a worker that was made anew: nobody waits for it for ever."""
     monkeypatch.setattr("tpukit.jobs.notebooks.RENEWAL_SECONDS", 0.2)
-    notebook, found = Notebook(workers[0], "jax", SystemClock(), 60.0), list[str]()
+    notebook, found = Notebook(workers[0], "jax", SystemClock(), 60.0, {}), list[str]()
     waiting = threading.Thread(target=lambda: found.append(notebook.wait()), daemon=True)
     waiting.start()
     waiting.join(30)

@@ -74,7 +74,7 @@ def portable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tpukit]:
 
 
 def place(tpukit: Tpukit, *words: str) -> str:
-    """Return where a command with the environment has JAX store programs."""
+    """Return the folder of compiled programs that a command with the environment gets."""
     command = f'echo "at ${DIRECTORY}"'
     verb, *flags = words
     return tpukit.succeeds(verb, "demo", "--with", "jax", *flags, "--", command).stdout.strip()

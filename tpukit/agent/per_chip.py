@@ -54,6 +54,11 @@ def run_per_chip(home: Home, request: Request) -> None:
     sys.exit(max(statuses))
 
 
+def mark_of(chip: int) -> bytes:
+    """Return the beginning of each line of a chip's output."""
+    return b"[chip %d] " % chip
+
+
 def _words(line: bytes, sudo: bool) -> list[bytes]:
     """Return the command of a process; tpukit/jobs/shell_environment.py explains it."""
     root = ["sudo", "-n", "-E", "--", "env", "PATH=" + os.environ["PATH"]] if sudo else ["env"]
@@ -156,7 +161,7 @@ class _Output:
 
     def write(self, chip: int, target: BinaryIO, lines: bytes) -> None:
         """Write whole lines of a chip, each after its mark."""
-        mark = b"[chip %d] " % chip
+        mark = mark_of(chip)
         if lines:
             target.write(mark + lines[:-1].replace(b"\n", b"\n" + mark) + b"\n")
             target.flush()

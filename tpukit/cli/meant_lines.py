@@ -23,20 +23,11 @@ from tpukit.cli.pages import GROUPS, VERBS
 from tpukit.errors import Fix
 from tpukit.settings.table import BY_NAME, DEFINITIONS
 
-#: Words of gcloud, kubectl and docker before a command, which name what it works on.
+#: Words before a command: programs, and the kinds of resources of gcloud, kubectl and docker.
 _BEFORE = (
-    *(
-        "tpukit",
-        "gcloud",
-        "kubectl",
-        "docker",
-        "alpha",
-        "beta",
-        "compute",
-        "container",
-        "instances",
-    ),
-    *("tpus", "tpu-vm", "tpu-vms", "tpu", "slice", "slices", "node", "nodes", "pod", "pods", "vm"),
+    *("tpukit", "gcloud", "kubectl", "docker", "alpha", "beta", "compute", "container"),
+    *("instances", "tpus", "tpu-vm", "tpu-vms", "tpu", "slice", "slices", "node", "nodes"),
+    *("pod", "pods", "vm"),
 )
 #: Commands of gcloud, kubectl, docker and shells, and ours. `a|b` is b if a name follows.
 WORDS = {

@@ -50,7 +50,7 @@ class Notebook:
         recipe: str,
         clock: Clock,
         lease: float,
-        variables: Mapping[str, str] = {},
+        variables: Mapping[str, str],
     ) -> None:
         self.run_id = f"notebook-{worker_files.new_run_id(clock)}"
         self._job = worker_files.record_name(self.run_id, worker.record)

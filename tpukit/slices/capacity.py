@@ -441,7 +441,7 @@ def _place(one: SliceRequest | Slice) -> Place:
 
 
 def _kind(one: SliceRequest | Slice) -> tuple[str, str, str]:
-    """Return what an existing slice and its request have in common."""
+    """Return the fields that a slice shares with its request."""
     return one.zone, one.accelerator_type, one.api
 
 

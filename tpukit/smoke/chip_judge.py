@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tpukit.accelerators import AcceleratorType
+from tpukit.agent.per_chip import mark_of
 from tpukit.provision.recipes import Recipe
 from tpukit.smoke.judge import Expectation, Observation, judge
 from tpukit.smoke.smoke_report import SmokeReport
@@ -61,7 +62,7 @@ def _chips(
         return
     chips = accelerator.chips_per_worker
     for chip in range(chips):
-        mark = b"[chip %d] " % chip
+        mark = mark_of(chip)
         stdout, stderr = (
             b"".join(line for line in stream.splitlines(keepends=True) if line.startswith(mark))
             .replace(b"\n" + mark, b"\n")

@@ -413,20 +413,16 @@ class Watcher:
             with suppress(NotWritten):  # the first error is more important
                 self.record.note(kind, error.summary(), stopped=isinstance(error, Terminated))
             again = ("tpukit", "watch", watch.name)
-            deletes = [fix for fix in (error.fix, error.otherwise) if fix and _deletes(fix)]
+            theirs = [fix for fix in (error.fix, error.otherwise) if fix]
             own = error.fix if kind == "failed" and error.fix and error.fix.arguments else None
             error.fix = own or Fix.command(*again, note="resumes the watch")
             if isinstance(error, NameTaken):  # resuming would fail again
                 error.fix = Fix.command(*again, "--stop", note="ends the watch")
             known = self.seen.state or unseen
-            # While the slice is made again, the error of the search knows what exists.
-            theirs = next(iter(deletes), None)
-            error.otherwise = self.seen.delete_command() if known else theirs
+            # While the slice is made again, the search's error has the command that deletes it.
+            deletes = (fix for fix in theirs if "delete" in fix.arguments)
+            error.otherwise = self.seen.delete_command() if known else next(deletes, None)
         return error
-
-
-def _deletes(fix: Fix) -> bool:
-    return fix.arguments[:2] == ("tpukit", "delete")
 
 
 @contextmanager

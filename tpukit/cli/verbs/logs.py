@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
+from tpukit.agent.per_chip import mark_of
 from tpukit.cli import parameters as flag
 from tpukit.cli.interrupted_runs import left_alone
 from tpukit.cli.output import MarkedLines, chosen_output
@@ -98,8 +99,8 @@ def read(
     if console.as_json:
         raise BadInput("--json cannot show a log", fix=Fix(note="use --json-lines"))
     patience = flag.seconds(flags.timeout)
-    mark = "" if flags.chip is None else f"[chip {flags.chip}] "
-    part = LogPart(flags.tail, flags.follow, mark)
+    mark = b"" if flags.chip is None else mark_of(flags.chip)
+    part = LogPart(flags.tail, flags.follow, mark.decode())
     opened: runs.Connections = {}  # follow uses the connections of states again
     try:
         workers = toolkit.reach.workers(names, flags.worker, patience)
@@ -114,7 +115,7 @@ def read(
     if not run:
         console.say(f"run {chosen}")
     output = chosen_output(console, having, flags.output_directory, flags.json_lines)
-    marked = MarkedLines(mark.encode())
+    marked = MarkedLines(mark)
     ends: dict[RemoteWorker, bytes] = {}
 
     def show(worker: RemoteWorker, data: bytes) -> None:

@@ -81,7 +81,8 @@ def train(
     With --with or --requirements, tpukit first brings the environment up to date. The run is
     detached: Ctrl-C, a closed lid or a lost connection does not end it, and `tpukit attach` follows
     it again. The exit status is the highest of all workers. The push is refused if it would replace
-    what a program has written: name that with --fetch, or in .gitignore. For --per-chip see `run`.
+    a file that a program has written: name it with --fetch, or in .gitignore. For --per-chip see
+    `run`.
 
     Examples:
       tpukit train demo -- python train.py --steps 1000
