@@ -10,6 +10,7 @@ from support.local_cloud import Cloud, FakeClock, running_cloud
 from support.slices import create, delete, labelled
 
 from tpukit.google.roads import Roads
+from tpukit.models import Slice
 
 pytestmark = pytest.mark.process
 
@@ -57,26 +58,44 @@ def parts(cloud: Cloud) -> list[list[str]]:
     return [sorted(records) for records in (state.groups, state.templates, state.policies)]
 
 
+def create_on_compute_engine(cloud: Cloud, name: str, accelerator_type: str) -> Slice:
+    """Create a slice through the Compute Engine API, and return it."""
+    request = labelled(
+        cloud,
+        name,
+        zone=ZONE,
+        accelerator_type=accelerator_type,
+        runtime_version="ubuntu-accel-2204-amd64-tpu-v5e-v5p-v6e",
+        api="compute",
+    )
+    return create(cloud, request).slice
+
+
+class PassingClock(FakeClock):
+    """Two seconds pass between any two looks, as on a machine with too much to do."""
+
+    def time(self) -> float:
+        self.now += 2.0
+        return self.now
+
+
+def test_a_group_remains_although_much_time_passes_between_two_looks_at_the_clock(
+    tmp_path: Path,
+) -> None:
+    with running_cloud(tmp_path, clock=PassingClock()) as cloud:
+        cloud.tpu = Roads(cloud.tpu, cloud.instances)
+        slice_ = create_on_compute_engine(cloud, "demo", "v6e-16")
+        assert [len(records) for records in parts(cloud)] == [1, 1, 1]
+        assert len(slice_.workers) == 4
+
+
 @pytest.mark.parametrize("share", [0.05, 0.3])
 @pytest.mark.parametrize("count", [10, pytest.param(300, marks=pytest.mark.long)])
 def test_as_many_creates_of_several_workers_make_as_many_groups_and_no_other_part(
     cloud: Cloud, count: int, share: float
 ) -> None:
     fail(cloud, share)
-    slices = [
-        create(
-            cloud,
-            labelled(
-                cloud,
-                f"s{number}",
-                zone=ZONE,
-                accelerator_type="v6e-16",
-                runtime_version="ubuntu-accel-2204-amd64-tpu-v5e-v5p-v6e",
-                api="compute",
-            ),
-        ).slice
-        for number in range(count)
-    ]
+    slices = [create_on_compute_engine(cloud, f"s{number}", "v6e-16") for number in range(count)]
     assert [len(records) for records in parts(cloud)] == [count] * 3
     instances, disks = names(cloud)
     assert len(instances) == len(disks) == 4 * count
@@ -93,20 +112,7 @@ def test_as_many_creates_under_faults_make_as_many_instances(
     cloud: Cloud, count: int, share: float
 ) -> None:
     fail(cloud, share)
-    slices = [
-        create(
-            cloud,
-            labelled(
-                cloud,
-                f"s{number}",
-                zone=ZONE,
-                accelerator_type="v6e-1",
-                runtime_version="ubuntu-accel-2204-amd64-tpu-v5e-v5p-v6e",
-                api="compute",
-            ),
-        ).slice
-        for number in range(count)
-    ]
+    slices = [create_on_compute_engine(cloud, f"s{number}", "v6e-1") for number in range(count)]
     instances, disks = names(cloud)
     assert len(instances) == len(disks) == count
     assert {slice_.name for slice_ in slices} == {name.rpartition("/")[2] for name in instances}

@@ -126,7 +126,7 @@ class InstanceGroups:
         """Remove the groups whose deletion is due, and note those whose hosts all run."""
         for name, record in list(self._context.state.groups.items()):
             statuses = [self._store.status(member) for member in record["members"]]
-            if record.get("ends", self._context.now() + 1) <= self._context.now():
+            if "ends" in record and record["ends"] <= self._context.now():
                 del self._context.state.groups[name]
             elif "active" not in record and {*statuses} == {"RUNNING"}:
                 self._set(name, active=True)
