@@ -126,7 +126,7 @@ def settings() -> str:
             ", ".join(f"`{name}`" for name in definition.google_variables),
             f"`{definition.gcloud}`" if definition.gcloud else "",
             f"`{definition.default}`" if definition.default else "",
-            "never" if definition.guarded else "yes" if definition.harmless else "once trusted",
+            "never" if definition.personal else "yes" if definition.harmless else "once trusted",
         )
         for definition in DEFINITIONS
     ]

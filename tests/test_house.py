@@ -31,7 +31,7 @@ LAYERS = (
     ("provision",),
     ("smoke",),
     ("doctor", "up"),
-    ("watch",),
+    ("watch", "mcp"),
     ("cli",),
     ("__main__",),
 )
@@ -46,6 +46,7 @@ ONLY_IMPORTER = {
     "asyncssh": {"emulator/workers/"},
     "rich": {"console.py"},
     "typer": {"cli/"},
+    "mcp": {"mcp/server.py"},
 }
 #: The parts of the agent that both ends use: of a copy, and of the output of a chip.
 SHARED = {

@@ -105,6 +105,11 @@ class Paths:
         return self.state / "watches"
 
     @property
+    def agent_lock(self) -> Path:
+        """Held while an agent's slice is made."""
+        return self.state / "agent.lock"
+
+    @property
     def trusted(self) -> Path:
         """The project files that the user trusts."""
         return self.state / "trusted.json"
@@ -193,15 +198,17 @@ def read_own(path: Path) -> str:
 
 
 @contextmanager
-def exclusively(lock: Path, *, wait: bool = True) -> Iterator[None]:
-    """Run the block while no other process holds this lock file.
+def exclusively(lock: Path, *, wait: bool = True) -> Iterator[int]:
+    """Run the block while no other process holds this lock file; yield its descriptor.
+
+    A child process that gets the descriptor holds the lock, too, until it ends.
 
     Raises `BlockingIOError` if another process holds it and `wait` is False.
     """
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        yield
+        yield descriptor
     finally:
         os.close(descriptor)
 

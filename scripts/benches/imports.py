@@ -12,9 +12,9 @@ from measure import cpu_seconds, show
 MODULES = (
     "asyncssh",
     "certifi",
-    "dns.resolver",
     "google.auth",
     "google.cloud.tpu_v2",
+    "mcp.server.mcpserver",
     "paramiko",
     "psutil",
     "pydantic",

@@ -333,7 +333,7 @@ def test_an_untrusted_project_file_sets_the_zone_and_nothing_else(
     name = definition.name
     before = desk.load().values[name]
     file = desk.project_file(f'{name} = "{FOREIGN.get(name, "x")}"')
-    if definition.guarded:
+    if definition.personal:
         with pytest.raises(SecurityRefusal, match=f"{name} cannot be set by a project file"):
             desk.load()
         return

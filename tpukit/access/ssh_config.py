@@ -105,7 +105,7 @@ class SshConfig:
     def _known_hosts(self, name: str) -> Path:
         return self.directory / f"known_hosts.{_word(name)}"
 
-    def _exclusively(self) -> AbstractContextManager[None]:
+    def _exclusively(self) -> AbstractContextManager[object]:
         return exclusively(private_directory(self.directory) / "lock")
 
 

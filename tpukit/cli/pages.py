@@ -60,6 +60,7 @@ SECTIONS = {
         "forward": "Reach ports of a worker on this machine.",
         "report": "Write one HTML page about a slice, its checks, environments and runs.",
         "notebook": "Open Jupyter on a worker, with the provisioned environment.",
+        "mcp": "Serve tools for coding agents on standard input and output.",
     },
     "Settings and state": {
         "config": "Show and change settings, and trust project files.",

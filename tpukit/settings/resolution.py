@@ -194,10 +194,10 @@ def in_project_file(path: Path, text: str) -> dict[str, Setting]:
 
     Raises:
         BadInput: the text contains anything else.
-        SecurityRefusal: the text contains a guarded setting.
+        SecurityRefusal: the text contains a guarded setting or a permission.
     """
-    guarded = [definition.name for definition in DEFINITIONS if definition.guarded]
-    return _from(path, parse_toml(path, text, guarded))
+    personal = [definition.name for definition in DEFINITIONS if definition.personal]
+    return _from(path, parse_toml(path, text, personal))
 
 
 def _from(path: Path, values: Mapping[str, str]) -> dict[str, Setting]:

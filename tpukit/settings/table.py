@@ -111,6 +111,15 @@ check_cache = _matching(
     fix=Fix(note="write the path on the workers in full, or gs://BUCKET/FOLDER"),
 )
 
+check_count = _matching("a number", r"\d{1,4}", fix=Fix(note="write a whole number, such as 2"))
+check_hours = _matching(
+    "a number of hours", r"\d{1,5}(\.\d{1,3})?", fix=Fix(note="write hours, such as 8 or 1.5")
+)
+check_types = _matching(
+    "a list of accelerator types",
+    r"\s*[a-z0-9]+-\d+\s*(,\s*[a-z0-9]+-\d+\s*)*",
+    fix=Fix(note="for example: v6e-4,v6e-8"),
+)
 check_apis = _matching(
     "a list of APIs",
     r"tpu|compute|tpu,compute|compute,tpu",
@@ -149,6 +158,11 @@ def check_zone(value: str) -> str:
     return value
 
 
+def check_zones(value: str) -> str:
+    """Return zones joined by commas, or `-` for all zones; raise `BadInput` for anything else."""
+    return ",".join(check_zone(zone.strip()) for zone in value.split(","))
+
+
 def check_ranges(value: str) -> str:
     """Return address ranges in CIDR notation, joined by commas; raise `BadInput` for others."""
     from ipaddress import ip_network
@@ -182,7 +196,8 @@ class Definition:
     """A setting: its check, its names in gcloud and in the environment, its default.
 
     A project file may set a `harmless` setting, and others only if the user trusts the file. It
-    must never set a `guarded` one, which decides the destination of requests and credentials.
+    must never set a `guarded` one, which decides the destination of requests and credentials, nor a
+    `permission`.
     """
 
     name: str
@@ -190,8 +205,14 @@ class Definition:
     gcloud: str = ""  #: `section/property`; its variable is CLOUDSDK_SECTION_PROPERTY
     google: str = ""  #: the environment variable of Google's libraries
     guarded: bool = False
+    permission: bool = False  #: what the user permits to an agent
     harmless: bool = False
     default: str = ""
+
+    @property
+    def personal(self) -> bool:
+        """True if a project file must never set it, trusted or not."""
+        return self.guarded or self.permission
 
     @property
     def flag(self) -> str:
@@ -299,5 +320,9 @@ DEFINITIONS = (
     Definition("rates", check_rates),
     Definition("apis", check_apis, default="tpu"),
     Definition("compilation_cache", check_cache),
+    Definition("agent_max_slices", check_count, permission=True, default="0"),
+    Definition("agent_max_hours", check_hours, permission=True, default="0"),
+    Definition("agent_types", check_types, permission=True),
+    Definition("agent_zones", check_zones, permission=True),
 )
 BY_NAME = {definition.name: definition for definition in DEFINITIONS}

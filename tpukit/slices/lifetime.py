@@ -164,14 +164,14 @@ def lifetime(slice_: Slice, now: float, rates: Mapping[str, float] | None = None
     since, text = created_at(slice_), slice_.labels.get(EXPIRES, "")
     end, claim = end_of(slice_), claim_end(slice_)
     hours = None if since is None else max(0.0, now - since) / 3600
-    rate = _rate(slice_, rates or {})
+    price = rate(slice_.accelerator_type, slice_.provisioning, rates or {})
     return Lifetime(
         purpose=slice_.labels.get(PURPOSE, ""),
         expires=_written(end),
         claim=_written(claim),
         seconds_left=None if end is None else end - now,
         hours=None if hours is None else round(hours, 2),
-        cost=None if hours is None or rate is None else round(hours * rate, 2),
+        cost=None if hours is None or price is None else round(hours * price, 2),
         unreadable=text if text and seconds_of(text) is None else "",
     )
 
@@ -195,17 +195,20 @@ def rates_of(text: str) -> Mapping[str, float]:
     return prices
 
 
-def _rate(slice_: Slice, rates: Mapping[str, float]) -> float | None:
-    """Return the price of the whole slice for an hour; None without a rate or a listed type."""
-    generation = slice_.accelerator_type.rpartition("-")[0]
-    bought = f"{generation}:{slice_.provisioning}"
-    price = rates.get(bought, rates.get(generation) if slice_.provisioning == "on-demand" else None)
+def rate(accelerator_type: str, provisioning: str, rates: Mapping[str, float]) -> float | None:
+    """Return the price of a whole slice for an hour; None without a rate or a listed type.
+
+    `provisioning` is the way to buy it, as in `Slice.provisioning`.
+    """
+    generation = accelerator_type.rpartition("-")[0]
+    bought = f"{generation}:{provisioning}"
+    price = rates.get(bought, rates.get(generation) if provisioning == "on-demand" else None)
     if price is None:
         return None
     from tpukit.accelerators import AcceleratorType, is_listed
 
-    listed = is_listed(slice_.accelerator_type)
-    return price * AcceleratorType.parse(slice_.accelerator_type).chips if listed else None
+    listed = is_listed(accelerator_type)
+    return price * AcceleratorType.parse(accelerator_type).chips if listed else None
 
 
 def ending(slice_: Slice, wanted: Mapping[str, str], now: float) -> Mapping[str, str]:
