@@ -1,27 +1,46 @@
-"""Claim a slice that is deleted if nobody uses it in time."""
+"""Claim a slice that somebody uses: neither its claim time nor a later search deletes it then."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from tpukit.clock import Deadline
 from tpukit.google.provider import SliceProvider
 from tpukit.models import Slice
 from tpukit.slices.last_seen import OnState
 from tpukit.slices.lifetime import CLAIM
+from tpukit.slices.naming import FOUND, SEARCH, is_unfinished
 from tpukit.slices.update import Edits, update
-
-#: The edits that claim a slice.
-CLAIMED = Edits(labels={CLAIM: None}, ours=True)
 
 
 def claim(
     provider: SliceProvider, slice_: Slice, *, deadline: Deadline, on_state: OnState
 ) -> Slice:
-    """Return the slice without its label for a claim; make no call if it has none.
+    """Return the slice without its label for a claim, and as found if it is of a search.
 
-    Raises the errors of `update`, for example if the slice is already being deleted.
+    It makes no call if both are done. Raises the errors of `update`, for example if the slice is
+    already being deleted.
     """
-    if CLAIM not in slice_.labels:
+    waits = CLAIM in slice_.labels
+    slice_ = found(provider, slice_, deadline=deadline, labels={CLAIM: None} if waits else {})
+    if waits:
+        on_state(f"slice {slice_.name}: claimed, so it stays until its end or your delete")
+    return slice_
+
+
+def found(
+    provider: SliceProvider,
+    slice_: Slice,
+    *,
+    deadline: Deadline,
+    labels: Mapping[str, str | None] = MappingProxyType({}),
+) -> Slice:
+    """Return a slice of a search that has ended: from now on, no other search deletes it.
+
+    Other `labels` change with the same call. Raises the errors of `update`.
+    """
+    labels = {**labels, **({SEARCH: FOUND} if is_unfinished(slice_) else {})}
+    if not labels:
         return slice_
-    claimed = update(provider, slice_, CLAIMED, deadline=deadline).slice
-    on_state(f"slice {slice_.name}: claimed, so it stays until its end or your delete")
-    return claimed
+    return update(provider, slice_, Edits(labels=labels, ours=True), deadline=deadline).slice

@@ -352,7 +352,7 @@ class Watcher:
         places = dict.fromkeys([self._watch.zone, *self._spec.places])
         self._note("making it again", ", ".join(places))
         asking = Deadline.after(self.clock, min(self._spec.max_wait, self._seconds_left()))
-        requests = [self._request(zone, **{naming.SEARCH: "1"}) for zone in places]
+        requests = [self._request(zone, **{naming.SEARCH: naming.LOOKING}) for zone in places]
         try:
             slice_ = self.work.make(Search(requests, asking, apart=True))
         except SliceLost as lost:
