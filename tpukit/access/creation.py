@@ -181,7 +181,9 @@ def _remove_rules(context: Context, requests: Sequence[SliceRequest]) -> None:
     """
     with suppress(TpukitError):
         listed = context.provider.list("-") if requests else SliceList(())
-        named = [slice_.zone for slice_ in listed.slices if slice_.name == requests[0].name]
+        beside = ssh_rule.slices_beside(context.others(), "-") if requests else []
+        there = (*listed.slices, *beside)
+        named = [slice_.zone for slice_ in there if slice_.name == requests[0].name]
         names = {
             ssh_rule.tag(request.project, request.zone, request.name)
             for request in requests
