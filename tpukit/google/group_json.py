@@ -92,6 +92,15 @@ def group_of(instance: Any) -> Place | None:
     return (match[1], match[2]) if match else None
 
 
+def is_left_by_group(instance: Any, zone: str, name: str, template: Any) -> bool:
+    """Return True if the create of a template made an instance, whether or not a group has it."""
+    own, nonce = instance.get("labels"), _labels(template).get(NONCE)
+    same = isinstance(own, dict) and nonce is not None and own.get(NONCE) == nonce
+    here = last_part(field(instance, "zone", str, "")) == zone
+    called = re.fullmatch(rf"{re.escape(name)}-w-\d+", str(instance.get("name")))
+    return bool(same and here and called)
+
+
 def template_of(group: Any) -> str:
     """Return the path of a group's template, as `template_path`."""
     return template_path(field(group, "instanceTemplate", str, ""))
@@ -232,9 +241,12 @@ def _number(member: Any) -> int:
 
 
 def _state(parts: SliceParts) -> str:
-    """Return the state of a slice. A part without its group has no machines: it is STOPPED."""
-    if parts.group is None:
+    """Return the state of a slice. Without its group, it is STOPPED, or has left-over machines."""
+    if parts.group is None and not parts.members:
         return "STOPPED"
+    if parts.group is None:
+        ends = {one.get("status") for one in parts.members} == {"STOPPING"}
+        return "DELETING" if ends else "REPAIRING"
     if field(field(parts.group, "currentActions", dict, {}), "deleting", int, 0):
         return "DELETING"
     status = field(parts.group, "status", dict, {})

@@ -90,6 +90,11 @@ def is_owner(owner: str, labels: Mapping[str, str]) -> bool:
     return labels.get(OWNER, "") in {owner, former} - {""}
 
 
+def lacks_group(slice_: Slice) -> bool:
+    """Return True for what is left of a slice of Compute Engine whose group of machines is gone."""
+    return slice_.api == "compute" and HOSTS in slice_.labels and not slice_.operation
+
+
 def is_unfinished(slice_: Slice) -> bool:
     """Return True if a search made a slice, and nobody has got or used it yet."""
     return slice_.labels.get(SEARCH) == LOOKING
