@@ -992,7 +992,7 @@ def test_each_state_has_its_word(cloud: Cloud) -> None:
         "REPAIRING": "coming",
         "A_NEW_ONE": "coming",
         "STOPPED": "stopped",
-        "STOPPING": "stopped",
+        "STOPPING": "coming",
         "DELETING": "being deleted",
         "PREEMPTED": "preempted",
         "TERMINATED": "terminated",

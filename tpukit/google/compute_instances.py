@@ -34,8 +34,13 @@ from tpukit.models import (
 from tpukit.text import one_line
 
 _PREEMPTED = "compute.instances.preempted"
+#: The states of a slice that a preemption may explain; of several machines, some may be left.
+_ENDING = ("STOPPING", "STOPPED", "REPAIRING")
 #: The types of operations of our verbs.
-_VERBS = {"delete": ("delete",), "update": ("setLabels", "setTags", "setMetadata")}
+_VERBS = {
+    "delete": ("delete", "compute.instanceGroupManagers.delete"),
+    "update": ("setLabels", "setTags", "setMetadata"),
+}
 
 
 class ComputeInstances(RestProvider):
@@ -132,11 +137,12 @@ class ComputeInstances(RestProvider):
         return operation
 
     def operations(self, zone: str, name: str, verb: str, since: str = "") -> frozenset[str]:
-        target = f"/zones/{zone}/instances/{name}"
+        kinds = ("instances", "instanceGroupManagers")
+        targets = tuple(f"/zones/{zone}/{kind}/{name}" for kind in kinds)
         return frozenset(
             f"projects/{self._project}/zones/{zone}/operations/{one_line(operation['name'])}"
             for operation in self._operations(zone)
-            if str(operation.get("targetLink")).endswith(target)
+            if str(operation.get("targetLink")).endswith(targets)
             and operation.get("operationType") in _VERBS[verb]
             and instance_json.utc(str(operation.get("insertTime") or ""))[:19] >= since[:19]
         )
@@ -178,8 +184,8 @@ class ComputeInstances(RestProvider):
         return self._with_cause(slice_, (slice_.id,))
 
     def _with_cause(self, slice_: Slice, ids: Collection[str]) -> Slice:
-        """Return a stopped spot slice as PREEMPTED if Google has ended its machines."""
-        if slice_.state != "STOPPED" or slice_.provisioning not in ("spot", "preemptible"):
+        """Return a spot slice as PREEMPTED if Google has ended, or is ending, its machines."""
+        if slice_.state not in _ENDING or slice_.provisioning not in ("spot", "preemptible"):
             return slice_
         mine = [
             operation

@@ -207,7 +207,7 @@ def _slice(parts: SliceParts, project: str) -> Slice:
     metadata = {
         key: value
         for key, value in slice_.metadata.items()
-        if key not in instance_json.GOOGLE_ITEMS
+        if key not in (*instance_json.GOOGLE_ITEMS, *instance_json.GROUP_ITEMS)
     }
     machines = [instance_json.read_instance(member, project) for member in parts.members]
     workers = [
