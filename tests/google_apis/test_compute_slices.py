@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.local_cloud import PROJECT, Cloud, FakeClock, running_cloud
+from support.local_cloud import (
+    PROJECT,
+    Cloud,
+    FakeClock,
+    json_reply,
+    running_cloud,
+    scripted,
+)
 from support.slices import create, delete, labelled
 
 from tpukit.errors import (
@@ -23,6 +30,7 @@ from tpukit.errors import (
 )
 from tpukit.google import group_json
 from tpukit.google.compute_machines import SliceShape, machine_of, shape_of, type_of, types_on
+from tpukit.google.compute_slices import ComputeSlices
 from tpukit.google.group_json import SliceParts
 from tpukit.google.node_json import MAX_RUN
 from tpukit.models import ApiCall, DataDisk, Slice, SliceChange, SliceRequest
@@ -446,6 +454,49 @@ def test_another_s_group_is_a_slice_and_only_the_group_is_deleted(cloud: Cloud) 
         assert (slice_.name, slice_.accelerator_type, slice_.state) == ("demo", "v6e-16", "READY")
     delete(cloud, slice_)
     assert parts(cloud) == ["demo-b", "theirs"]
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_machine_of_a_regional_group_is_listed_alone_and_deleted_only_without_it(
+    cloud: Cloud, exists: bool
+) -> None:
+    maker = "projects/1/regions/us-east5/instanceGroupManagers/theirs"
+    machine = {
+        "id": "7",
+        "name": "theirs-x1",
+        "zone": f"zones/{ZONE}",
+        "status": "RUNNING",
+        "machineType": "ct6e-standard-4t",
+        "metadata": {"items": [{"key": "created-by", "value": maker}]},
+    }
+    group = {"name": "theirs", "region": "regions/us-east5", "instanceTemplate": ""}
+    pages = (
+        {"items": {f"zones/{ZONE}": {"instances": [machine]}}},
+        {"items": {"regions/us-east5": {"instanceGroupManagers": [group]}}},
+        {"items": {}},
+    )
+    answer = json_reply(200, group) if exists else json_reply(404, {"error": {"code": 404}})
+    done = json_reply(200, {"name": "operation-1"})
+    replies = [json_reply(200, document) for document in (*pages, machine)]
+    with scripted(*replies, answer, done) as server:
+        compute = ComputeSlices(cloud.session, PROJECT, f"{server.url}/compute/v1/")
+        listed = compute.list("-").slices
+        assert [(one.name, one.zone, one.state) for one in listed] == [("theirs-x1", ZONE, "READY")]
+        if exists:
+            with pytest.raises(BadInput, match="a machine of the managed instance group") as caught:
+                compute.delete(ZONE, "theirs-x1")
+            assert "managed delete theirs --region us-east5" in str(caught.value.fix)
+        else:
+            compute.delete(ZONE, "theirs-x1")
+        assert [verb for verb, _ in server.seen[4:]] == ["GET", *([] if exists else ["DELETE"])]
+
+
+def test_a_machine_of_a_group_is_not_deleted_alone(cloud: Cloud) -> None:
+    create(cloud, asked(cloud))
+    with pytest.raises(BadInput, match="a machine of the managed instance group demo") as caught:
+        cloud.tpu.delete(ZONE, "demo-w-002")
+    assert str(caught.value.fix) == f"tpukit delete demo --zone {ZONE}"
+    assert len(parts(cloud)) == 3 + 4 + 4
 
 
 def test_an_unreadable_group_hides_no_slice_and_is_listed_itself(cloud: Cloud) -> None:

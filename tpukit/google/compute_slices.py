@@ -96,10 +96,14 @@ class ComputeSlices(ComputeInstances):
         """Delete a machine, or the next part of a slice of several.
 
         Returns "" for a part, so that the caller asks again until nothing is left.
+
+        Raises `BadInput` for one machine of a group, which would make it again.
         """
-        if self._is_machine(zone, name):
+        doing = f"delete slice {name}"
+        if machine := self._machine(zone, name):
+            self._check_alone(doing, machine)
             return super().delete(zone, name)
-        parts, doing = self._several(zone, name), f"delete slice {name}"
+        parts = self._several(zone, name)
         if parts.group is not None:
             self._write(doing, "DELETE", group_json.group_path(zone, name))
         left = parts.members if parts.group is None else ()
@@ -215,6 +219,8 @@ class ComputeSlices(ComputeInstances):
             *(doing, "instanceTemplates", zone), place=f"regions/{region_of(zone)}"
         )
         with reading(doing):
+            # Without a zone, the group is of a region: each of its machines is listed alone.
+            groups = [group for group in groups if field(group, "zone", str, "")]
             known = {group_json.template_path(field(t, "selfLink", str, "")): t for t in templates}
             members: dict[group_json.Place, builtins.list[Any]] = {}
             for instance in filter(instance_json.is_slice, instances):
@@ -323,11 +329,32 @@ class ComputeSlices(ComputeInstances):
         return None
 
     def _is_machine(self, zone: str, name: str) -> bool:
-        try:
-            self._session.rest(f"read slice {name}", "GET", self._instance(zone, name))
-        except NotFound:
-            return False
-        return True
+        return self._machine(zone, name) is not None
+
+    def _machine(self, zone: str, name: str) -> Any:
+        """Return the instance of that name, or None."""
+        with suppress(NotFound):
+            return self._session.rest(f"read slice {name}", "GET", self._instance(zone, name))
+        return None
+
+    def _check_alone(self, doing: str, instance: Any) -> None:
+        """Raise `BadInput` if the group exists that made an instance, and would make another."""
+        with reading(doing):
+            path = group_json.made_by(instance)
+        if not path:
+            return
+        with suppress(NotFound):
+            self._session.rest(doing, "GET", f"{self._url}/{path}")
+            kind, place, _, group = path.split("/")
+            delete: tuple[str, ...] = ("tpukit", "delete", group, "--zone", place)
+            if kind == "regions":
+                gcloud = ("gcloud", "compute", "instance-groups", "managed", "delete", group)
+                delete = (*gcloud, "--region", place, "--project", self._project)
+            raise BadInput(
+                f"cannot {doing}: it is a machine of the managed instance group {group}",
+                why="the group would make another, which bills",
+                fix=Fix.command(*delete),
+            )
 
 
 def _belongs(instance: Any, joined: set[group_json.Place], silent: Sequence[str]) -> bool:

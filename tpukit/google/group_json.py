@@ -32,6 +32,7 @@ _LONGEST_NAME = 50
 #: The fields of a slice that are those of worker 0, if it exists.
 _OF_WORKER_0 = ("labels", "tags", "metadata", "serviceAccounts", "networkInterfaces")
 _GROUP = re.compile(r".*/zones/([^/]+)/instanceGroupManagers/([^/]+)")
+_MAKER = re.compile(r".*/((?:zones|regions)/[^/]+/instanceGroupManagers/[^/]+)")
 _TEMPLATE = re.compile(r"(?:.*/)?projects/[^/]+/((?:global|regions/[^/]+)/instanceTemplates/[^/]+)")
 
 
@@ -84,6 +85,12 @@ def place_of_template(template: Any) -> Place:
 def place_of_group(group: Any) -> Place:
     """Return the zone and the name of a group, which are those of its slice."""
     return last_part(field(group, "zone", str, "")), last_part(field(group, "name", str, ""))
+
+
+def made_by(instance: Any) -> str:
+    """Return the path of the group, of a zone or a region, that made an instance; "" for none."""
+    match = _MAKER.fullmatch(instance_json.read_items(instance).get("created-by", ""))
+    return match[1] if match else ""
 
 
 def group_of(instance: Any) -> Place | None:
