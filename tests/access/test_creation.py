@@ -120,6 +120,18 @@ def test_a_slice_that_is_lost_gets_no_rule(prompt_cloud: Cloud, context: Context
     assert prompt_cloud.firewall.list() == ()
 
 
+def test_a_create_in_one_zone_takes_the_slice_of_an_interrupted_search(
+    prompt_cloud: Cloud, context: Context
+) -> None:
+    """From now on somebody has it, so that no search deletes it."""
+    searched = labelled(prompt_cloud, nonce="n0", labels={naming.SEARCH: naming.LOOKING})
+    prompt_cloud.tpu.create(searched)
+    taken = made(prompt_cloud, context, labelled(prompt_cloud))
+    assert not taken.created
+    labels = prompt_cloud.tpu.get(ZONE, "demo").labels
+    assert labels[naming.SEARCH] == naming.FOUND == taken.slice.labels[naming.SEARCH]
+
+
 @pytest.mark.parametrize("room", [True, False])
 def test_a_search_removes_no_rule_of_somebody_else_s_slice_of_its_name(
     prompt_cloud: Cloud, context: Context, room: bool

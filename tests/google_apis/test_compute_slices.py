@@ -339,6 +339,18 @@ def test_the_preemption_of_one_worker_is_the_slice_s(cloud: Cloud) -> None:
     assert parts(cloud) == []
 
 
+def test_a_spot_slice_is_preempted_although_only_one_of_its_machines_has_ended(
+    cloud: Cloud,
+) -> None:
+    create(cloud, asked(cloud, provisioning="spot"))
+    cloud.control("POST", "nodes/demo-w-002:preempt", {})
+    cloud.clock.sleep(60)
+    for number in (1, 3, 4):
+        cloud.control("POST", f"nodes/demo-w-00{number}:setState", {"state": "RUNNING"})
+    slice_ = cloud.tpu.get(ZONE, "demo")
+    assert (slice_.state, len(slice_.workers)) == ("PREEMPTED", 4)
+
+
 def test_a_slice_that_lost_one_worker_is_repairing_and_one_that_lost_all_is_terminated(
     cloud: Cloud,
 ) -> None:
