@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from tpukit.clock import Deadline
 from tpukit.google.provider import SliceProvider
@@ -14,33 +13,34 @@ from tpukit.slices.naming import FOUND, SEARCH, is_unfinished
 from tpukit.slices.update import Edits, update
 
 
+def in_use(slice_: Slice) -> Mapping[str, str | None]:
+    """Return the changes of labels for a slice that somebody uses from now on, if any."""
+    claimed = {CLAIM: None} if CLAIM in slice_.labels else {}
+    return {**claimed, **({SEARCH: FOUND} if is_unfinished(slice_) else {})}
+
+
 def claim(
     provider: SliceProvider, slice_: Slice, *, deadline: Deadline, on_state: OnState
 ) -> Slice:
-    """Return the slice without its label for a claim, and as found if it is of a search.
+    """Return the slice with the labels of one in use; make no call if it has them.
 
-    It makes no call if both are done. Raises the errors of `update`, for example if the slice is
-    already being deleted.
+    Raises the errors of `update`, for example if the slice is already being deleted.
     """
-    waits = CLAIM in slice_.labels
-    slice_ = found(provider, slice_, deadline=deadline, labels={CLAIM: None} if waits else {})
-    if waits:
-        on_state(f"slice {slice_.name}: claimed, so it stays until its end or your delete")
-    return slice_
-
-
-def found(
-    provider: SliceProvider,
-    slice_: Slice,
-    *,
-    deadline: Deadline,
-    labels: Mapping[str, str | None] = MappingProxyType({}),
-) -> Slice:
-    """Return a slice of a search that has ended: from now on, no other search deletes it.
-
-    Other `labels` change with the same call. Raises the errors of `update`.
-    """
-    labels = {**labels, **({SEARCH: FOUND} if is_unfinished(slice_) else {})}
+    labels = in_use(slice_)
     if not labels:
         return slice_
-    return update(provider, slice_, Edits(labels=labels, ours=True), deadline=deadline).slice
+    claimed = update(provider, slice_, Edits(labels=labels, ours=True), deadline=deadline).slice
+    if CLAIM in labels:
+        on_state(f"slice {slice_.name}: claimed, so it stays until its end or your delete")
+    return claimed
+
+
+def found(provider: SliceProvider, slice_: Slice, *, deadline: Deadline) -> Slice:
+    """Return a slice whose search has ended, so that no other search deletes it.
+
+    It may still wait for its claim. Raises the errors of `update`.
+    """
+    if not is_unfinished(slice_):
+        return slice_
+    edits = Edits(labels={SEARCH: FOUND}, ours=True)
+    return update(provider, slice_, edits, deadline=deadline).slice
