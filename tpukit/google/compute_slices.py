@@ -188,7 +188,8 @@ class ComputeSlices(ComputeInstances):
     def _whole(self, parts: SliceParts) -> Slice:
         with reading(f"read slice {parts.name}"):
             slice_ = group_json.read_slice(parts, self._project)
-        return self._with_cause(slice_, {str(member.get("id")) for member in parts.members})
+        ended = [one for one in parts.members if one.get("status") in group_json.ENDED]
+        return self._with_cause(slice_, {str(member.get("id")) for member in ended})
 
     def _several(self, zone: str, name: str) -> SliceParts:
         """Return the parts of a slice of several workers; raise `NotFound` if it has none."""

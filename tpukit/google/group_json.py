@@ -32,6 +32,8 @@ _LONGEST_NAME = 50
 #: The fields of a slice that are those of worker 0, if it exists.
 _OF_WORKER_0 = ("labels", "tags", "metadata", "serviceAccounts", "networkInterfaces")
 _GROUP = re.compile(r".*/zones/([^/]+)/instanceGroupManagers/([^/]+)")
+#: The statuses of machines that do not run, and of those that soon will not.
+ENDED = ("STOPPING", "TERMINATED", "SUSPENDED")
 _MAKER = re.compile(r".*/((?:zones|regions)/[^/]+/instanceGroupManagers/[^/]+)")
 _TEMPLATE = re.compile(r"(?:.*/)?projects/[^/]+/((?:global|regions/[^/]+)/instanceTemplates/[^/]+)")
 
@@ -259,7 +261,7 @@ def _state(parts: SliceParts) -> str:
     status = field(parts.group, "status", dict, {})
     topologies = {field(one, "state", str, "") for one in _applied(parts)}
     states = [field(one, "status", str, "") for one in parts.members]
-    ended = [state for state in states if state in ("STOPPING", "TERMINATED", "SUSPENDED")]
+    ended = [state for state in states if state in ENDED]
     if ended and len(ended) == len(states):
         return "STOPPING" if "STOPPING" in states else "STOPPED"
     if "FAILED" in topologies:
