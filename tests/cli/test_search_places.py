@@ -235,7 +235,7 @@ def test_flex_start_goes_on_to_the_next_zone_and_shows_its_end(
     assert (slice_["zone"], slice_["provisioning"]) == ("us-east5-a", "flex-start")
     (shown,) = run("list", "--json", environment=environment).document["slices"]
     assert shown["lifetime"]["seconds_left"] == pytest.approx(7200, abs=60)
-    assert shown["lifetime"]["cost"] == 0.0
+    assert shown["lifetime"]["cost"] <= 0.01
     again = run(*words, environment=environment)
     assert (again.document["created"], len(prompt_cloud.nodes())) == (False, 1)
     longer = run("extend", "demo", "--ttl", "3h", environment=environment).says(2)
