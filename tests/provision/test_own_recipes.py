@@ -48,6 +48,33 @@ def test_it_adds_variables_to_those_of_what_it_extends(tmp_path):
     assert mine.environment == {"JAX_COMPILATION_CACHE_DIR": "{compilation_cache}", "A": "1"}
 
 
+def test_it_may_have_a_service_and_another_recipe_inherits_it(tmp_path):
+    service = '[service]\ncommand = "serve {port}"\nport = 9000\n'
+    yours = MINE.replace('"mine"', '"yours"').replace('"flax"', '["flax", "mine"]')
+    recipes = own(tmp_path, mine=MINE + service, yours=yours)
+    mine = Recipe.named("mine", recipes).service
+    assert mine
+    assert (mine.command, mine.port, mine.ready, mine.stand_in) == ("serve {port}", 9000, "/", "")
+    assert Recipe.named("yours", recipes).service == mine
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        ("port = 1", "service.command: it is missing"),
+        ('command = "a"\nport = 70000', "service.port"),
+        ('command = "a"\nport = 1\nready = "health"', "service.ready"),
+        ('command = "a"\nport = 1\nstand_in = "mine"', "service.stand_in"),
+        ('command = "a\\nb"\nport = 1', "service.command"),
+        ('command = "a"\nport = 1\nunknown = 1', "service.unknown"),
+    ],
+)
+def test_a_service_that_makes_no_sense_is_refused(tmp_path, lines, reason):
+    with pytest.raises(BadInput) as caught:
+        Recipe.named("mine", own(tmp_path, mine=f"{MINE}[service]\n{lines}\n"))
+    assert caught.value.reason.startswith(reason)
+
+
 def test_the_python_that_is_fetched_is_one_that_it_has_a_release_for(tmp_path):
     text = MINE + '[[releases]]\npythons = ["3.11"]\n'
     mine = Recipe.named("mine", own(tmp_path, mine=text))

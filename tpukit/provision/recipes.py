@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING
 from tpukit.errors import BadInput, Fix
 from tpukit.provision import recipe_names
 from tpukit.provision.packages import Package, normalized
-from tpukit.provision.recipe_file import RecipeFile, ReleaseTable, SmokeProgram, parse_recipe_file
+from tpukit.provision.recipe_file import (
+    RecipeFile,
+    RecipeService,
+    ReleaseTable,
+    SmokeProgram,
+    parse_recipe_file,
+)
 from tpukit.text import one_line
 
 if TYPE_CHECKING:
@@ -63,6 +69,7 @@ class Recipe:
     together: tuple[tuple[str, ...], ...] = ()  #: pins that must change together
     needs_python: Mapping[str, str] = field(default_factory=dict)  #: requirement -> its Pythons
     environment: Mapping[str, str] = field(default_factory=dict)  #: variables for its programs
+    service: RecipeService | None = None  #: what `tpukit serve` runs
 
     upgrade: str = ""  #: the name of a requested upgrade
 
@@ -274,6 +281,7 @@ def _overlaid(base: Recipe, own: RecipeFile) -> Recipe:
         together=(*base.together, *own.together),
         needs_python={**base.needs_python, **own.needs_python},
         environment={**base.environment, **own.environment},
+        service=own.service or base.service,
     )
 
 
@@ -296,6 +304,7 @@ def _joined(one: Recipe, other: Recipe) -> Recipe:
         together=(*one.together, *other.together),
         needs_python={**one.needs_python, **other.needs_python},
         environment={**one.environment, **other.environment},
+        service=other.service or one.service,
     )
 
 
