@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from cli.conftest import Local, Run
+from tpukit.emulator.control_client import EmulatorClient
+from tpukit.emulator.process import daemon
 
 pytestmark = pytest.mark.process
 
@@ -118,8 +120,11 @@ def test_a_model_is_served_through_the_death_of_its_client_until_it_is_stopped(
 def test_as_a_document_it_says_that_it_is_a_stand_in(local: Local, served: str) -> None:
     process = local.start("serve", served, *WORDS, "--max-model-len", "4096")
     url_of(process)
-    process.kill()
-    process.communicate()
+    process.terminate()
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert f"exists: run service on {served} worker 0, which goes on" in told
+    assert f"fix: tpukit --local serve {served}\n" in told
     jobs = json.loads(local.run("jobs", served, "--json").out)["jobs"]
     assert jobs[0]["command"] == (
         f"vllm serve {MODEL} --host 127.0.0.1 --port {{port}} --max-model-len 4096"
@@ -135,6 +140,26 @@ def test_as_a_document_it_says_that_it_is_a_stand_in(local: Local, served: str) 
     assert asked(url, "/v1/models")
     again.kill()
     assert local.run("kill", served, "service").status == 0
+
+
+def test_a_lost_connection_is_made_again_to_the_same_service(local: Local, served: str) -> None:
+    process = local.start("serve", served, *WORDS)
+    url = url_of(process)
+    assert asked(url, "/v1/completions", {"prompt": "hi"})["id"] == "cmpl-1"
+    running = daemon.running(local.directory)
+    assert running
+    emulator = EmulatorClient(running.url, running.token)
+    emulator.add_worker_fault({"node": served, "fault": "refusing"})
+    try:
+        told = read_until(process, "the connection is lost")
+    finally:
+        emulator.clear_worker_faults(served)
+    told += read_until(process, "connected again")
+    assert asked(url, "/v1/completions", {"prompt": "hi"})["id"] == "cmpl-2"
+    assert local.run("serve", served, "--stop").status == 0
+    told += process.communicate(timeout=60)[1]
+    answered = [line for line in told.splitlines() if line.endswith('HTTP/1.1" 200 -')]
+    assert len(answered) == 2  # no line of the log is shown twice
 
 
 def test_a_recipe_of_one_s_own_runs_its_real_command_in_its_environment(

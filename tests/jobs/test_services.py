@@ -1,15 +1,20 @@
-"""The throughput of a service, from counters that it serves itself."""
+"""A service's address and throughput, as a client reads them."""
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
 from support.clocks import SteppedClock
+from support.local_worker import LocalWorker, seconds
 
-from tpukit.jobs.services import Address, Throughput
+from tpukit.errors import TpukitError
+from tpukit.jobs.services import RUN, Address, ServiceRun, Throughput
+from tpukit.ssh.worker_files import record_name
 
 COUNTERS = """\
 # TYPE served_total counter
@@ -80,3 +85,18 @@ def test_without_an_answer_there_is_no_line_and_the_rate_counts_from_the_last_on
 def test_a_service_without_counters_is_not_asked(service: Counters) -> None:
     port = service.server_port
     assert Throughput(port, address(port, ""), SteppedClock()).line() == ""
+
+
+@pytest.mark.parametrize(("port", "usual_port"), [(0, 8000), (8000, 70000), (-1, 1)])
+def test_a_worker_that_lies_about_a_port_is_one_error(
+    tmp_path: Path, port: int, usual_port: int
+) -> None:
+    worker = LocalWorker(tmp_path)
+    service = ServiceRun(worker.remote(), SteppedClock())
+    folder = tmp_path / ".tpukit/jobs" / record_name(RUN, service.worker.record)
+    folder.mkdir(parents=True)
+    known = {"port": port, "usual_port": usual_port, "stand_in": False, "recipe": "mine"}
+    counters = {"metrics": "", "requests": "", "tokens": ""}
+    (folder / "service").write_text(json.dumps({**known, **counters}))
+    with pytest.raises(TpukitError, match="without valid ports"):
+        service.address(seconds(60))

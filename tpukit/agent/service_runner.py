@@ -46,7 +46,8 @@ def run_service(home: Home, request: Request) -> None:
 
 def _command(line: str, port: int) -> list[str]:
     shell = os.environ.get("SHELL") or "/bin/sh"
-    return [shell, "-c", line.replace("{port}", str(port))]
+    # tpukit/jobs/shell_environment.py explains SHLVL.
+    return ["env", "SHLVL=1", shell, "-c", line.replace("{port}", str(port))]
 
 
 def _stand_in(home: Home, name: str) -> list[str]:

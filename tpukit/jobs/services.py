@@ -42,15 +42,15 @@ class ServiceRun:
     """The service of a slice with one worker."""
 
     def __init__(self, worker: RemoteWorker, clock: Clock) -> None:
-        self._worker, self._clock = worker, clock
+        self.worker, self._clock = worker, clock
         self._job = worker_files.record_name(RUN, worker.record)
         self._ended = threading.Event()
         self._result: list[JobResult | TpukitError] = []
 
     def running(self) -> JobState | None:
         """Return the state of the service if it runs."""
-        with self._worker.connect() as connection:
-            states = list_jobs(connection, self._worker.record, RUN, deadline=self._limit())
+        with self.worker.connect() as connection:
+            states = list_jobs(connection, self.worker.record, RUN, deadline=self._limit())
         return next((state for state in states if state.state == "running"), None)
 
     def start(
@@ -66,7 +66,7 @@ class ServiceRun:
         An emulated worker needs no environment for a stand-in. Files of a service that has ended
         are removed. Raises `NotFound` if the environment is missing, and what `runs.start` raises.
         """
-        with self._worker.connect() as connection:
+        with self.worker.connect() as connection:
             request = {"path": worker_files.venv_python(recipe)}
             failure = f"{connection.label} gave no answer whether it is provisioned"
             answer = agent_client.ask(
@@ -75,20 +75,20 @@ class ServiceRun:
             needed = not (answer.number("emulated") and table["stand_in"])
             if needed and not answer.flag("there"):
                 raise NotFound(
-                    f"{self._worker.slice} has no environment {recipe}",
-                    fix=Fix.command("tpukit", "provision", self._worker.slice, recipe),
+                    f"{self.worker.slice} has no environment {recipe}",
+                    fix=Fix.command("tpukit", "provision", self.worker.slice, recipe),
                 )
             forget_job(connection, self._job, deadline=self._limit())
         lines = shell_lines(variables, recipe if needed else "", folder)
         service = {**table, "recipe": recipe}
-        runs.start([self._worker], RUN, command, lines, self._clock, service=service)
+        runs.start([self.worker], RUN, command, lines, self._clock, service=service)
 
     def follow(self, on_line: Callable[[str], None], part: LogPart) -> None:
         """Pass the lines of the log to `on_line` from another thread, until the service ends."""
 
         def read() -> None:
             limit = Deadline.never(self._clock)
-            job = DetachedJob(self._worker.connect, self._job, limit, on_line)
+            job = DetachedJob(self.worker.connect, self._job, limit, on_line)
             while not self._result:
                 try:
                     result = job.follow(part)
@@ -113,11 +113,11 @@ class ServiceRun:
         for _ in polls(deadline, most=2.0):
             if self._ended.is_set():
                 raise self.end()
-            with suppress(TransportFailed), self._worker.connect() as connection:
+            with suppress(TransportFailed), self.worker.connect() as connection:
                 done = connection.run(line, deadline=self._limit())
                 if done.ok and done.stdout:
-                    return _address(self._worker.label, done.stdout)
-        raise DeadlinePassed(f"the service on {self._worker.label} does not answer yet")
+                    return _address(self.worker.label, done.stdout)
+        raise DeadlinePassed(f"the service on {self.worker.label} does not answer yet")
 
     def report(self, throughput: Throughput, on_line: Callable[[str], None]) -> None:
         """Pass each line about the throughput to `on_line`, until the service ends."""
@@ -132,8 +132,8 @@ class ServiceRun:
             return result
         tail = one_line(" ".join(result.tail[-3:]))[-300:]
         reason = f"status {result.status}: {tail}" if tail else f"status {result.status}"
-        log = Fix.command("tpukit", "logs", self._worker.slice, RUN, note="shows all of its log")
-        return TpukitError(f"the service on {self._worker.label} has ended", reason=reason, fix=log)
+        log = Fix.command("tpukit", "logs", self.worker.slice, RUN, note="shows all of its log")
+        return TpukitError(f"the service on {self.worker.label} has ended", reason=reason, fix=log)
 
     def _limit(self) -> Deadline:
         return Deadline.after(self._clock, _ASK_SECONDS)
@@ -141,9 +141,11 @@ class ServiceRun:
 
 def _address(label: str, text: bytes) -> Address:
     known = agent_client.parsed(label, text)
+    ports = known.number("port"), known.number("usual_port")
+    if not all(0 < port < 1 << 16 for port in ports):
+        raise TpukitError(f"{label} gave a service's address without valid ports")
     return Address(
-        known.number("port"),
-        known.number("usual_port"),
+        *ports,
         known.flag("stand_in"),
         one_line(known.text("recipe")),
         known.text("metrics"),
@@ -173,7 +175,7 @@ class Throughput:
         if not self._address.metrics:
             return None
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=_ANSWER_SECONDS)
-        with suppress(OSError, http.client.HTTPException), closing(connection):
+        with suppress(OSError, ValueError, http.client.HTTPException), closing(connection):
             connection.request("GET", self._address.metrics)
             answer = connection.getresponse()
             if answer.status == 200:

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Option
+from typer import Argument, Option
 
 from tpukit.cli import parameters as flag
 from tpukit.cli.interrupted_runs import nothing_started
 from tpukit.cli.toolkit import Toolkit
-from tpukit.cli.verb import ended_by_interrupt
 from tpukit.cli.verbs.run import VariableFlags, given_variables
 from tpukit.cli.views import job_views
 from tpukit.console import View
@@ -20,9 +19,11 @@ from tpukit.errors import (
     BadInput,
     DeadlinePassed,
     Fix,
+    Interrupted,
     NameTaken,
     NotFound,
     TransportFailed,
+    interruption,
 )
 from tpukit.text import quote
 
@@ -37,6 +38,11 @@ if TYPE_CHECKING:
 _CONNECT_SECONDS = 60.0
 #: The lines of the log that a second `serve` shows.
 _TAIL = 10
+
+Words = Annotated[
+    list[str] | None,
+    Argument(metavar="[-- MODEL…]", help="The model, and flags of the service."),
+]
 
 
 @dataclass(frozen=True)
@@ -56,17 +62,17 @@ def serve(
     *,
     how: ServeFlags,
     environment: VariableFlags,
-    command: flag.Command = None,
+    command: Words = None,
     timeout: flag.Timeout = "30m",
     route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
     """Serve a model on a slice, and reach it on this machine.
 
     It starts the recipe's service as a detached run, waits until the service answers, forwards its
-    port to this machine's loopback, and shows its log and its throughput. The words after -- are
-    the model, and flags of the service. The service listens only on the worker's loopback. Ctrl-C
-    ends the forward, not the service: `tpukit serve NAME` reaches it again, and --stop ends it.
-    The emulator runs a CPU stand-in with the same interface, and says so.
+    port to this machine's loopback, and shows its log and its throughput. The service listens only
+    on the worker's loopback. Ctrl-C ends the forward, not the service: `tpukit serve NAME` reaches
+    it again, and --stop ends it. The slice must have one worker. The emulator runs a CPU stand-in
+    with the same interface, and says so.
 
     Examples:
       tpukit serve demo --with vllm -- Qwen/Qwen3-0.6B
@@ -88,29 +94,20 @@ def serve(
             raise _several(worker)
         service = ServiceRun(worker, toolkit.clock)
         state = service.running()
-        if how.stop:
-            return _stopped(toolkit, worker, state)
-        if not state and not wanted:
-            raise _none(worker)
-    if state and wanted and not state.has_command(wanted.command):
-        raise NameTaken(
-            f"{worker.label} already has a service",
-            reason=state.command,
-            fix=Fix.command("tpukit", "serve", worker.slice, "--stop", note="ends it"),
-            otherwise=Fix.command("tpukit", "serve", worker.slice, note="reaches it"),
-        )
-    if wanted and not state:
-        service.start(**vars(wanted))
-        toolkit.console.say(f"run {RUN}: {wanted.command}")
-    with ended_by_interrupt() as status:
-        try:
-            _attend(toolkit, service, worker, how.port, patience, LogPart(_TAIL if state else None))
-        except (TransportFailed, DeadlinePassed, BadInput) as error:
-            error.exists = (f"run {RUN} on {worker.label}, which goes on",)
-            reach, end = _left(worker.slice)
-            error.fix, error.otherwise = error.fix or reach, end
-            raise
-    return View({}, next=_left(worker.slice), status=status())
+    if how.stop:
+        return _stopped(toolkit, worker, state)
+    _ensure(toolkit, service, state, wanted)
+    try:
+        _attend(toolkit, service, how.port, patience, LogPart(_TAIL if state else None))
+    except (TransportFailed, DeadlinePassed, BadInput, KeyboardInterrupt) as caught:
+        error = interruption(caught) if isinstance(caught, KeyboardInterrupt) else caught
+        reach, end = _left(worker.slice)
+        if isinstance(error, Interrupted):
+            return View({}, next=(reach, end), status=error.exit_code)
+        error.exists = (f"run {RUN} on {worker.label}, which goes on",)
+        error.fix, error.otherwise = error.fix or reach, end
+        raise error from None
+    raise service.end()
 
 
 @dataclass(frozen=True)
@@ -154,10 +151,31 @@ class _Wanted:
         return cls(recipe.name, line, table, variables, environment.workdir)
 
 
+def _ensure(
+    toolkit: Toolkit, service: ServiceRun, state: JobState | None, wanted: _Wanted | None
+) -> None:
+    """Start the wanted service unless it runs; raise an error if another one does, or none."""
+    from tpukit.jobs.services import RUN
+
+    worker = service.worker
+    if state and wanted and not state.has_command(wanted.command):
+        raise NameTaken(
+            f"{worker.label} already has a service",
+            reason=state.command,
+            fix=Fix.command("tpukit", "serve", worker.slice, "--stop", note="ends it"),
+            otherwise=Fix.command("tpukit", "serve", worker.slice, note="reaches it"),
+        )
+    if state:
+        return
+    if not wanted:
+        raise _none(worker)
+    service.start(**vars(wanted))
+    toolkit.console.say(f"run {RUN}: {wanted.command}")
+
+
 def _attend(
     toolkit: Toolkit,
     service: ServiceRun,
-    worker: RemoteWorker,
     port: int | None,
     patience: float,
     part: LogPart,
@@ -166,7 +184,7 @@ def _attend(
     from tpukit.jobs.services import RUN, Throughput
     from tpukit.ssh.forwarding import Forward, Tunnels
 
-    say = toolkit.console.say
+    say, worker = toolkit.console.say, service.worker
     service.follow(say, part)
     say("waiting until it answers")
     address = service.address(toolkit.deadline(patience))
@@ -192,7 +210,6 @@ def _attend(
 
         threading.Thread(target=watch, name="tpukit-service", daemon=True).start()
         tunnels.keep()
-    raise service.end()
 
 
 def _stopped(toolkit: Toolkit, worker: RemoteWorker, state: JobState | None) -> View:
