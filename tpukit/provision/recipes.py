@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from tpukit.provision.own_recipes import OwnRecipes
 
 
+#: For a recipe that extends none: wheels of packages are usually manylinux2014, PEP 599.
+_GLIBC, _ARCHITECTURE = "2.17", "x86_64"
+
+
 @dataclass(frozen=True)
 class Release:
     """The packages for some Python versions, on a TPU and on emulated workers (stand-ins)."""
@@ -228,7 +232,9 @@ def _composed(name: str, within: Sequence[str], others: OwnRecipes | None) -> Re
         raise _unknown(name, within, (*recipe_names(), *(others.names() if others else ())))
     lock = name if packaged else ""
     parents = [_composed(parent, [*within, name], others) for parent in own.extends]
-    return _checked(_extended(reduce(_joined, parents), own, lock) if parents else _alone(own))
+    return _checked(
+        _extended(reduce(_joined, parents), own, lock) if parents else _alone(own, lock)
+    )
 
 
 def _unknown(name: str, within: Sequence[str], known: Sequence[str]) -> BadInput:
@@ -244,9 +250,9 @@ def _read(name: str) -> RecipeFile:
     return parse_recipe_file(file.name, file.read_text(encoding="utf-8"))
 
 
-def _alone(own: RecipeFile) -> Recipe:
-    nothing = Recipe(own.name, "", (), "", "", "", SmokeProgram("", False), ())
-    releases = tuple(_release(table, own, own.name) for table in own.releases)
+def _alone(own: RecipeFile, lock: str) -> Recipe:
+    nothing = Recipe(own.name, "", (), "", _GLIBC, _ARCHITECTURE, SmokeProgram("", False), ())
+    releases = tuple(_release(table, own, lock) for table in own.releases)
     return replace(_overlaid(nothing, own), releases=releases)
 
 
@@ -355,7 +361,7 @@ def _with_release(recipe: Recipe) -> Recipe:
     if not recipe.releases:
         raise BadInput(
             f"there is no Python for which the recipe {recipe.name} has a release",
-            fix=Fix(note="the extended recipes and [needs_python] must share a Python version"),
+            fix=Fix(note="it needs [[releases]], or extended recipes that share a Python version"),
         )
     return recipe
 
