@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from cli.conftest import Local, Run
+from tpukit.agent.loopback import free_port
 from tpukit.emulator.control_client import EmulatorClient
 from tpukit.emulator.process import daemon
 
@@ -26,7 +27,7 @@ description = "a service"
 extends = "jax"
 [service]
 command = "{command}"
-port = 8080
+port = {port}
 """
 
 
@@ -68,10 +69,10 @@ def state(local: Local, name: str) -> list[tuple[str, str]]:
     return [(job["run"], job["state"]) for job in jobs]
 
 
-def own_recipe(local: Local, name: str, command: str) -> None:
+def own_recipe(local: Local, name: str, command: str, port: int = 8080) -> None:
     folder = Path(local.environment["TPUKIT_HOME"]) / "config/recipes"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.toml").write_text(OWN.format(name=name, command=command))
+    (folder / f"{name}.toml").write_text(OWN.format(name=name, command=command, port=port))
 
 
 def test_a_model_is_served_through_the_death_of_its_client_until_it_is_stopped(
@@ -95,6 +96,7 @@ def test_a_model_is_served_through_the_death_of_its_client_until_it_is_stopped(
     again = local.start("serve", served, "--port", "0")
     url = url_of(again)
     assert asked(url, "/v1/completions", {"prompt": "hi", "max_tokens": 1})["id"] == "cmpl-2"
+    read_until(again, "POST /v1/chat/completions")  # the end of the log so far
     again.send_signal(signal.SIGINT)
     out, told = again.communicate(timeout=60)
     assert (again.returncode, out) == (130, "")
@@ -165,21 +167,26 @@ def test_a_lost_connection_is_made_again_to_the_same_service(local: Local, serve
 def test_a_recipe_of_one_s_own_runs_its_real_command_in_its_environment(
     local: Local, served: str
 ) -> None:
-    own_recipe(local, "files", "python -m http.server --bind 127.0.0.1 {port}")
+    port = free_port()
+    command = "echo A is $A; exec python -m http.server {port} --bind 127.0.0.1"
+    own_recipe(local, "files", command, port)
     missing = local.run("serve", served, "--with", "files").says(3)
     assert f"fix: tpukit --local provision {served} files" in missing.err
     make = (
         "python3 -m venv --without-pip .tpukit/venvs/files && mkdir -p site && echo hello > site/x"
     )
     assert local.run("run", served, "--", make).status == 0
-    process = local.start(
-        "serve", served, "--with", "files", "--port", "0", "--workdir", "site", "--env", "A=1"
-    )
-    with urllib.request.urlopen(f"{url_of(process)}/x", timeout=60) as answer:
-        assert answer.read() == b"hello\n"
+    flags = ("--with", "files", "--workdir", "site", "--env", "A=1")
+    process = local.start("serve", served, *flags, "--", "--protocol", "HTTP/1.1")
+    assert url_of(process) == f"http://127.0.0.1:{port}"
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/x", timeout=60) as answer:
+        assert (answer.read(), answer.version) == (b"hello\n", 11)
+    taken = local.run("serve", served).says(2)
+    assert f"fix: tpukit --local serve {served} --port 0" in taken.err
     process.kill()
     _, told = process.communicate()
     assert "stand-in" not in told
+    assert "A is 1\n" in told
     assert local.run("serve", served, "--stop").status == 0
 
 
