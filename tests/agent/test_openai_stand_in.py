@@ -118,6 +118,15 @@ def test_a_stream_has_the_same_text_in_pieces(server: Server, chat: bool) -> Non
     assert [each["finish_reason"] for each in choices][-2:] == [None, "length"]
 
 
+def test_a_stream_ends_with_the_usage_if_asked(server: Server) -> None:
+    body = {"prompt": "hi", "stream": True, "stream_options": {"include_usage": True}}
+    _, text = server.ask("/v1/completions", body)
+    events = [json.loads(line[6:]) for line in text.split("\n\n")[:-2]]
+    assert events[-1]["choices"] == []
+    assert events[-1]["usage"]["completion_tokens"] == len(events) - 2
+    assert not [event for event in events[:-1] if "usage" in event]
+
+
 def test_the_counters_grow_with_the_answers(server: Server) -> None:
     names = ("vllm:request_success_total", "vllm:generation_tokens_total")
     before = [server.counter(name) for name in names]

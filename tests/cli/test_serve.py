@@ -88,7 +88,7 @@ def test_a_model_is_served_through_the_death_of_its_client_until_it_is_stopped(
     text = said["choices"][0]["message"]["content"]
     assert text.startswith(f"This is tpukit's CPU stand-in for {MODEL}")
     told = read_until(first, "tokens/s")
-    assert f"1 requests, {said['usage']['completion_tokens']} tokens" in told
+    assert f"1 request, {said['usage']['completion_tokens']} tokens" in told
     first.kill()
     first.communicate()
     assert state(local, served) == [("service", "running")]

@@ -82,6 +82,16 @@ def test_without_an_answer_there_is_no_line_and_the_rate_counts_from_the_last_on
     assert throughput.line() == "3 requests, 200 tokens, 10.0 tokens/s"
 
 
+@pytest.mark.parametrize("words", ["nan", "1e999", "-inf", "many", ""])
+def test_counters_that_are_no_numbers_count_as_zero(service: Counters, words: str) -> None:
+    clock, port = SteppedClock(), service.server_port
+    service.counters = COUNTERS.format(stopped="2.0", words="100.0")
+    throughput = Throughput(port, address(port), clock)
+    service.counters = COUNTERS.format(stopped="3.0", words=words)
+    clock.sleep(5)
+    assert throughput.line() == "4 requests, 0 tokens, 0.0 tokens/s"
+
+
 def test_a_service_without_counters_is_not_asked(service: Counters) -> None:
     port = service.server_port
     assert Throughput(port, address(port, ""), SteppedClock()).line() == ""

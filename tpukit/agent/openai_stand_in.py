@@ -16,7 +16,7 @@ from typing import Any, Dict, Iterator
 from tpukit.agent.loopback import LOOPBACK
 from tpukit.agent.main import Home, Request
 
-#: As vLLM: vllm-project/vllm:vllm/config/model.py has more, but clients rarely send none.
+#: vLLM's default for completions: vllm-project/vllm:vllm/entrypoints/openai/completion/protocol.py.
 _MOST_TOKENS = 16
 Document = Dict[str, Any]
 
@@ -92,7 +92,8 @@ class _Handler(BaseHTTPRequestHandler):
             asked = json.loads(body)
             prompt = _prompt(asked["messages"] if chat else asked["prompt"])
             most = int(asked.get("max_completion_tokens") or asked.get("max_tokens") or 0)
-            stream, model = bool(asked.get("stream")), asked.get("model") or self.server.model
+            model, stream = asked.get("model") or self.server.model, asked.get("stream")
+            counts = (asked.get("stream_options") or {}).get("include_usage")
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             return self._refuse(400, f"{type(error).__name__}: {error}")
         if model != self.server.model:
@@ -100,13 +101,14 @@ class _Handler(BaseHTTPRequestHandler):
         with self.server.lock:
             self.server.running += 1
         try:
-            self._answer(chat, prompt, most or (1 << 20 if chat else _MOST_TOKENS), stream)
+            most = most or (1 << 20 if chat else _MOST_TOKENS)
+            self._answer(chat, prompt, most, bool(stream), bool(counts))
         finally:
             with self.server.lock:
                 self.server.running -= 1
         return None
 
-    def _answer(self, chat: bool, prompt: str, most: int, stream: bool) -> None:
+    def _answer(self, chat: bool, prompt: str, most: int, stream: bool, counts: bool) -> None:
         told = f"This is tpukit's CPU stand-in for {self.server.model}: no model computed it."
         tokens = [f" {word}" for word in f"{told} You wrote: {prompt}".split()]
         tokens[0] = tokens[0][1:]
@@ -122,15 +124,16 @@ class _Handler(BaseHTTPRequestHandler):
         }
         self.server.count(usage["prompt_tokens"], len(tokens), reason)
         if stream:
-            chunks = _chunks(chat, tokens, reason)
-            self._send_events({**head, "choices": [choice]} for choice in chunks)
+            events = [{**head, "choices": [choice]} for choice in _chunks(chat, tokens, reason)]
+            last = [{**head, "choices": [], "usage": usage}] if counts else []
+            self._send_events([*events, *last])
             return
         text = "".join(tokens)
         said = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
         choice = {"index": 0, "logprobs": None, "finish_reason": reason, **said}
         self._send_json({**head, "choices": [choice], "usage": usage})
 
-    def _send_events(self, documents: Iterator[Document]) -> None:
+    def _send_events(self, documents: list[Document]) -> None:
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Connection", "close")

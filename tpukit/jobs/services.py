@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 from tpukit.clock import Clock, Deadline, polls
@@ -17,7 +18,7 @@ from tpukit.jobs.job_list import JobState, forget_job, list_jobs
 from tpukit.jobs.shell_environment import shell_lines
 from tpukit.ssh import agent_client, worker_files
 from tpukit.ssh.worker import RemoteWorker
-from tpukit.text import one_line
+from tpukit.text import counted, one_line
 
 #: The run of a slice's service: programs cannot share the TPU, so there is one service at most.
 RUN = "service"
@@ -167,8 +168,9 @@ class Throughput:
         if not last or not read or last[1:] == read[1:]:
             return ""
         (before, _, tokens_before), (now, requests, tokens) = last, read
-        rate = (tokens - tokens_before) / max(now - before, 0.001)
-        return f"{requests:.0f} requests, {tokens:.0f} tokens, {rate:.1f} tokens/s"
+        rate = max(0.0, tokens - tokens_before) / max(now - before, 0.001)
+        counts = counted(int(requests), "request"), counted(int(tokens), "token")
+        return f"{', '.join(counts)}, {rate:.1f} tokens/s"
 
     def _read(self) -> tuple[float, float, float] | None:
         """Return the time with the counters of requests and tokens, or None without an answer."""
@@ -192,4 +194,4 @@ def _total(text: str, name: str) -> float:
         if line.partition(" ")[0].partition("{")[0] == name:
             with suppress(ValueError):
                 total += float(line.rpartition(" ")[2])
-    return total
+    return total if isfinite(total) else 0.0
