@@ -120,13 +120,13 @@ class RecipeFile(Table):
     experimental: str = ""
     no_stand_in: str = ""
     smoke: SmokeProgram | None = None
-    service: RecipeService | None = None
     environment: Annotated[dict[Variable, Value], Field(max_length=30)] = {}
     conflicts: dict[str, str] = {}
     unfit: dict[Requirement, str] = {}
     fits: dict[str, Versions] = {}
     together: tuple[tuple[Requirement, ...], ...] = ()
     needs_python: dict[Requirement, Versions] = {}
+    service: RecipeService | None = None
     releases: tuple[ReleaseTable, ...] = ()
 
 

@@ -67,13 +67,13 @@ class Recipe:
     releases: tuple[Release, ...]
     experimental: str = ""  #: the reason if it is experimental
     no_stand_in: str = ""  #: the reason if an emulated worker cannot have it
+    service: RecipeService | None = None  #: what `tpukit serve` runs
     conflicts: Mapping[str, str] = field(default_factory=dict)  #: package -> why it conflicts
     unfit: Mapping[str, str] = field(default_factory=dict)  #: requirement -> why it does not fit
     fits: Mapping[str, str] = field(default_factory=dict)  #: package -> versions known to fit
     together: tuple[tuple[str, ...], ...] = ()  #: pins that must change together
     needs_python: Mapping[str, str] = field(default_factory=dict)  #: requirement -> its Pythons
     environment: Mapping[str, str] = field(default_factory=dict)  #: variables for its programs
-    service: RecipeService | None = None  #: what `tpukit serve` runs
 
     upgrade: str = ""  #: the name of a requested upgrade
 
@@ -281,13 +281,13 @@ def _overlaid(base: Recipe, own: RecipeFile) -> Recipe:
         smoke=own.smoke or base.smoke,
         experimental=own.experimental or base.experimental,
         no_stand_in=own.no_stand_in or base.no_stand_in,
+        service=own.service or base.service,
         conflicts={**base.conflicts, **_bynormalized(own.conflicts)},
         unfit={**base.unfit, **own.unfit},
         fits={**base.fits, **_bynormalized(own.fits)},
         together=(*base.together, *own.together),
         needs_python={**base.needs_python, **own.needs_python},
         environment={**base.environment, **own.environment},
-        service=own.service or base.service,
     )
 
 
@@ -302,6 +302,7 @@ def _joined(one: Recipe, other: Recipe) -> Recipe:
     return replace(
         one,
         name=other.name,
+        service=other.service or one.service,
         modules=tuple(dict.fromkeys((*one.modules, *other.modules))),
         releases=tuple(releases),
         conflicts={**one.conflicts, **other.conflicts},
@@ -310,7 +311,6 @@ def _joined(one: Recipe, other: Recipe) -> Recipe:
         together=(*one.together, *other.together),
         needs_python={**one.needs_python, **other.needs_python},
         environment={**one.environment, **other.environment},
-        service=other.service or one.service,
     )
 
 
