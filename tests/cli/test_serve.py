@@ -190,6 +190,27 @@ def test_a_recipe_of_one_s_own_runs_its_real_command_in_its_environment(
     assert local.run("serve", served, "--stop").status == 0
 
 
+def test_a_client_that_dies_while_the_service_loads_does_not_end_it(
+    local: Local, served: str
+) -> None:
+    loads = "until [ -e loaded ]; do sleep 0.1; done"
+    own_recipe(local, "late", f"{loads}; exec python -m http.server {{port}} --bind 127.0.0.1")
+    make = "python3 -m venv --without-pip .tpukit/venvs/late; rm -f loaded"
+    assert local.run("run", served, "--", make).status == 0
+    first = local.start("serve", served, "--with", "late")
+    read_until(first, "waiting until it answers")
+    first.kill()
+    first.communicate()
+    again = local.start("serve", served, "--port", "0")
+    read_until(again, "waiting until it answers")
+    assert local.run("run", served, "--", "touch loaded").status == 0
+    with urllib.request.urlopen(url_of(again), timeout=60) as answer:
+        assert answer.status == 200
+    again.kill()
+    again.communicate()
+    assert local.run("serve", served, "--stop").status == 0
+
+
 def test_a_service_that_cannot_start_shows_the_end_of_its_log(local: Local, served: str) -> None:
     own_recipe(local, "broken", "echo no such model; exit 3")
     make = "python3 -m venv --without-pip .tpukit/venvs/broken"
