@@ -17,7 +17,7 @@ RELEASES = [release for recipe in RECIPES for release in recipe.releases]
 
 
 def test_the_recipes():
-    names = ("accelerate", "flax", "jax", "tensorflow", "torch_tpu", "torch_xla")
+    names = ("accelerate", "flax", "jax", "tensorflow", "torch_tpu", "torch_xla", "vllm")
     assert recipe_names() == names
 
 
@@ -162,14 +162,34 @@ def test_torch_is_pinned_to_torch_xla():
     assert pins["torch"] == pins["torch_xla"]
 
 
+def test_vllm_takes_the_versions_that_its_plugin_pins_instead_of_jax_s_own():
+    (release,) = Recipe.named("vllm").releases
+    pins = {package.name: package.version for package in release.packages}
+    lock = Recipe.named("vllm").lock_text("3.12", emulated=False)
+    assert (pins["jax"], pins["libtpu"], pins["tpu-info"]) == ("0.11.2", "0.0.48", "0.7.1")
+    assert "\ntorch==" in lock
+    assert "\nflax==0.12.10 " in lock
+    assert Recipe.named("vllm").environment["VLLM_XLA_CACHE_PATH"] == "{compilation_cache}"
+    assert Recipe.named("jax").service is None
+
+
+def test_vllm_for_gpus_is_refused_beside_vllm_for_tpus():
+    for line in ("vllm==0.11.0", "vllm", "torch_xla"):
+        with pytest.raises(BadInput, match="cannot share an environment with vllm"):
+            Recipe.named("vllm").check_beside([Package.parse(line)])
+    with pytest.raises(BadInput, match="but vllm has 0"):
+        Recipe.named("vllm").check_beside([Package.parse("jax==0.12.0.1")])
+
+
 def test_an_unknown_recipe_is_refused_with_the_nearest():
+    every = f"one of {', '.join(recipe_names())}"
     cases = [
         ("jaxx", "did you mean jax?"),
         ("torch-xla", "did you mean torch_xla?"),
         ("pytorch", "did you mean torch_xla?"),
-        ("", "one of accelerate, flax, jax, tensorflow, torch_tpu, torch_xla"),
-        ("../errors", "one of accelerate, flax, jax, tensorflow, torch_tpu, torch_xla"),
-        ("z" * 10_000, "one of accelerate, flax, jax, tensorflow, torch_tpu, torch_xla"),
+        ("", every),
+        ("../../x", every),
+        ("z" * 10_000, every),
     ]
     for name, fix in cases:
         with pytest.raises(BadInput) as caught:

@@ -8,6 +8,7 @@ prints the table.
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import libtpu
 
 from tpukit.accelerators import GENERATIONS
 from tpukit.provision.recipes import Recipe
@@ -115,6 +117,18 @@ def test_every_chain_moves_the_bytes_that_its_figure_counts_and_copies_nothing(
             *("matmul", "hbm", "all-reduce", "link"),
         }, name
     assert not [line for each, line in zip(chains, lines, strict=True) if wrong(each)]
+
+
+@pytest.mark.long
+def test_vllm_s_own_jax_and_libtpu_compile_them_as_well(tmp_path: Path) -> None:
+    """The recipe has no packages for emulated workers, where the others' programs run."""
+    python = shutil.which("python3.12")
+    if not python or subprocess.run([python, "-V"], check=False).returncode:
+        pytest.skip("no Python 3.12: the compiler of the recipe vllm is NOT tried")
+    names = ("v5e:2x2", "v6e:2x2")
+    told = compiled(libtpu.install(tmp_path, "vllm", python), [(TEXT, name, "") for name in names])
+    assert {each["topology"] for each in told} == {*names}
+    assert not [shown(each) for each in told if "counted" in each and wrong(each)]
 
 
 @pytest.mark.long

@@ -1,6 +1,6 @@
 """Every recipe, with real packages: it computes, a second run changes nothing, undo leaves nothing.
 
-`torch_tpu` has no packages that stand in for it.
+`torch_tpu` and `vllm` have no packages that stand in for them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tpukit.provision.undo import undo_all
 from tpukit.smoke.runner import smoke
 
 LIGHT, HEAVY = {"jax", "flax", "tensorflow"}, {"torch_xla", "accelerate"}
-NONE = {"torch_tpu"}
+NONE = {"torch_tpu", "vllm"}
 #: What tests beside this one change in /etc: accounts that come and go.
 _ACCOUNTS = re.compile(r"/etc/(\.pwd\.lock|(passwd|shadow|group|gshadow|subuid|subgid)[-+.]?.*)")
 _SUDO = "/etc/sudoers.d"

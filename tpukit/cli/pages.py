@@ -42,6 +42,7 @@ SECTIONS = {
         "ssh": "Open a shell on a worker, or run a command.",
         "run": "Run a command once on every worker.",
         "train": "Push this folder, run a command there on every worker, and follow it to its end.",
+        "serve": "Serve a model on a slice, and reach it on this machine.",
         "cp": "Copy files and folders to workers or from them.",
         "push": "Copy a working tree to every worker.",
         "top": "Show the load of every worker and its chips.",

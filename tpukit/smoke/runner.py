@@ -135,6 +135,9 @@ def smoke(
 
 def check_level(recipe: Recipe, level: int) -> None:
     """Raise `BadInput` if a recipe has no program for a level."""
+    if level and not recipe.smoke.program:
+        note = f"compute with another recipe, such as jax, and provision {recipe.name} beside it"
+        raise BadInput(f"the recipe {recipe.name} has no smoke test", fix=Fix(note=note))
     if level < 2 or recipe.smoke.bench_program:
         return
     able = [name for name in recipe_names() if Recipe.named(name).smoke.bench_program]
