@@ -23,7 +23,7 @@ from tpukit.provision.undo import undo_all
 from tpukit.provision.wanted import Wanted
 from tpukit.smoke.runner import smoke
 
-HEAVY_MEGABYTES = 5000
+HEAVY_MEGABYTES = 3000
 RECIPES = [Recipe.named(name) for name in recipe_names()]
 NONE = [recipe.name for recipe in RECIPES if recipe.no_stand_in]
 #: Those that download gigabytes.
