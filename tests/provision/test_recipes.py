@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tpukit.accelerators import all_types
 from tpukit.errors import BadInput
 from tpukit.provision import recipe_names
 from tpukit.provision.packages import Package
@@ -61,6 +62,14 @@ def test_stand_ins_are_the_same_versions_without_the_tpu_driver():
                     for packages in (release.packages, release.stand_in_packages)
                 ]
                 assert versions[0] == versions[1], recipe.name
+
+
+def test_each_recipe_fits_the_default_runtime_version_of_every_type():
+    usual = {type_.runtime_version for type_ in all_types()}
+    for recipe in RECIPES:
+        assert not [version for version in usual if recipe.runtime_doubt(version)], recipe.name
+        for version in ("tpu-vm-tf-2.16.1-pjrt", "tpu-vm-cos-stable", "tpu-vm-pt-1.13"):
+            assert f"{recipe.name} is not known to fit runtime" in recipe.runtime_doubt(version)
 
 
 def test_two_frameworks_never_share_an_environment():

@@ -36,6 +36,8 @@ LIGHT = [recipe.name for recipe in RECIPES if recipe.name not in (*NONE, *HEAVY)
 #: What tests beside this one change in /etc: accounts that come and go.
 _ACCOUNTS = re.compile(r"/etc/(\.pwd\.lock|(passwd|shadow|group|gshadow|subuid|subgid)[-+.]?.*)")
 _SUDO = "/etc/sudoers.d"
+#: What Keras and EasyDeL keep in the home of whoever imports them.
+_IMPORTED = re.compile(r"\.keras|\.cache/(easydel|ejkernel-cache)|ejkernel-presistent-cache")
 
 
 def listing(*folders: Path) -> Iterator[tuple[str, str, str]]:
@@ -72,9 +74,8 @@ def check(name: str, home: Path) -> None:
     assert report.stand_in == "8 CPU devices standing in for 8 TPU cores", name
     (undone,) = undo_all([worker], [], deadline=seconds(300))
     assert (undone.undone, undone.error) == ((name,), "")
-    # Keras keeps settings of its own in the home of whoever imports it.
-    keras = {each for each in listing(home) if each[0].startswith(str(home / ".keras"))}
-    assert {*listing(home, Path("/etc"))} - keras == before, name
+    left = {each for each in listing(home) if _IMPORTED.match(str(Path(each[0]).relative_to(home)))}
+    assert {*listing(home, Path("/etc"))} - left == before, name
 
 
 @pytest.mark.full_size
