@@ -28,6 +28,12 @@ TRAINED = {
         "flax_text.py --steps 40 --checkpoints found": r"accuracy (1|0\.9).*",
         "flax_text.py --checkpoints found": r"accuracy (1|0\.9).*",
     },
+    "equinox": {"equinox_curve.py": r"8 devices, 512 rows: loss .* -> 0\.000.*"},
+    "haiku": {"haiku_curve.py": r"8 devices, 512 rows: loss .* -> 0\.000.*"},
+    "keras": {
+        "keras_images.py": r"8 devices, batch 64: accuracy 0\.9.*",
+        "keras_images.py --cache augmented.npz": r"8 devices, batch 64: accuracy 0\.9.*",
+    },
     "tensorflow": {
         "tensorflow_fit.py": r"8 devices, batch 128: accuracy 0\.9.*",
         "tensorflow_fit.py --loop": r"8 devices, batch 128: accuracy 0\.9.*",
@@ -36,7 +42,10 @@ TRAINED = {
     "accelerate": {
         "accelerate_text.py": r"1 devices: loss .* -> 0\.[0-3].*",
     },
+    "lightning": {"lightning_text.py": r"1 devices: loss 0\.[0-3].*"},
 }
+#: Recipes whose packages have gigabytes.
+HEAVY = {"tensorflow", "torch_xla", "accelerate", "lightning"}
 #: A page whose Python is one program.
 WRITING = ROOT / "docs/how-to/write-for-tpus.md"
 
@@ -74,8 +83,8 @@ def test_every_example_is_executed_here() -> None:
 @pytest.mark.parametrize(
     "recipe",
     [
-        "flax",
-        *(pytest.param(each, marks=pytest.mark.gigabytes) for each in TRAINED if each != "flax"),
+        pytest.param(recipe, marks=[pytest.mark.gigabytes] if recipe in HEAVY else [])
+        for recipe in TRAINED
     ],
 )
 def test_the_training_programs_learn_and_the_page_of_their_snippets_is_true(
@@ -99,6 +108,8 @@ def test_the_training_programs_learn_and_the_page_of_their_snippets_is_true(
     }
     for words, pattern in TRAINED[recipe].items():
         assert re.fullmatch(pattern, told[words].stdout.splitlines()[-1]), told[words]
+    if recipe == "keras":
+        assert "come from augmented.npz" in told["keras_images.py --cache augmented.npz"].stdout
     if recipe == "flax":
         assert "from step 40" in told["flax_text.py --checkpoints found"].stdout
         done = run(variables, "tpukit", "run", "demo", "--with", recipe, "--", "python3 page.py")
