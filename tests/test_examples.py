@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 from support.pages import ROOT, blocks, environment, needs_gcloud, stop_emulator
 
+from tpukit.provision import recipe_names
+from tpukit.provision.recipes import Recipe
+
 pytestmark = [pytest.mark.process, pytest.mark.examples]
 
 EXAMPLES = ROOT / "examples"
@@ -81,6 +84,11 @@ def run(variables: dict[str, str], *words: str, status: int = 0, **more: str) ->
 def test_every_example_is_executed_here() -> None:
     trained = {words.split()[0] for found in TRAINED.values() for words in found}
     assert {path.name for path in EXAMPLES.iterdir() if path.is_file()} == COVERED | trained
+
+
+def test_every_recipe_that_the_emulator_can_have_trains_an_example() -> None:
+    able = {name for name in recipe_names() if not Recipe.named(name).no_stand_in}
+    assert able - {"jax"} == {*TRAINED}  # the programs in plain JAX run with flax
 
 
 @pytest.mark.parametrize(
