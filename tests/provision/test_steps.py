@@ -347,7 +347,8 @@ TABLE = {
         facts(venvs=(venv(),)),
         (
             f"upload {VENV}/tpukit-verify.py",
-            f"{VENV}/bin/python -I {VENV}/tpukit-verify.py jax "
+            f'sh -c \'. "$0" && exec "$@"\' {VENV}/tpukit-variables {VENV}/bin/python -I '
+            f"{VENV}/tpukit-verify.py jax "
             "jax==0.12.0.1 jaxlib==0.12.0.1 libtpu==0.0.50.1 requests tpu-info==0.14.2",
             f"upload {VENV}/tpukit-verified",
         ),

@@ -120,6 +120,7 @@ class RecipeFile(Table):
     experimental: str = ""
     no_stand_in: str = ""
     smoke: SmokeProgram | None = None
+    runtimes: tuple[str, ...] = ()  #: patterns of the runtime versions that it fits
     environment: Annotated[dict[Variable, Value], Field(max_length=30)] = {}
     conflicts: dict[str, str] = {}
     unfit: dict[Requirement, str] = {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from functools import reduce
 from importlib.resources import files
 from typing import TYPE_CHECKING
@@ -74,6 +75,7 @@ class Recipe:
     together: tuple[tuple[str, ...], ...] = ()  #: pins that must change together
     needs_python: Mapping[str, str] = field(default_factory=dict)  #: requirement -> its Pythons
     environment: Mapping[str, str] = field(default_factory=dict)  #: variables for its programs
+    runtimes: tuple[str, ...] = ()  #: patterns of runtime versions; empty if it fits any
 
     upgrade: str = ""  #: the name of a requested upgrade
 
@@ -131,6 +133,14 @@ class Recipe:
         `when` names this upgrade; an environment gets each upgrade once.
         """
         return _with_release(replace(self._loosened({}), upgrade=when))
+
+    def runtime_doubt(self, runtime_version: str) -> str:
+        """Return the reason not to expect the recipe to work on a runtime version, or ""."""
+        known = not runtime_version or not self.runtimes
+        if known or any(fnmatchcase(runtime_version, pattern) for pattern in self.runtimes):
+            return ""
+        fits = ", ".join(self.runtimes)
+        return f"{self.name} is not known to fit runtime version {runtime_version}; it fits {fits}"
 
     def check_beside(self, packages: Iterable[Package]) -> None:
         """Raise `BadInput` if one of the packages cannot share the recipe's environment."""
@@ -279,6 +289,7 @@ def _overlaid(base: Recipe, own: RecipeFile) -> Recipe:
         glibc=own.glibc or base.glibc,
         architecture=own.architecture or base.architecture,
         smoke=own.smoke or base.smoke,
+        runtimes=own.runtimes or base.runtimes,
         experimental=own.experimental or base.experimental,
         no_stand_in=own.no_stand_in or base.no_stand_in,
         service=own.service or base.service,
