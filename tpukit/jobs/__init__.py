@@ -1,4 +1,4 @@
-"""Commands on workers: attached and detached runs, their logs and ends, notebooks, the guard.
+"""Commands on workers: runs, their logs, ends and traces, notebooks, the guard.
 
 The worker's half is in `agent`. Nothing here prints.
 """
