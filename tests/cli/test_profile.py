@@ -200,3 +200,29 @@ def test_a_running_run_is_profiled(local: Local, bare: str) -> None:
 @pytest.mark.parametrize("words", ["--for soon", "--port 0", "--port 70000", "--timeout never"])
 def test_values_that_make_no_sense_are_refused(local: Local, words: str) -> None:
     assert local.run("profile", "nobody", *shlex.split(words)).status == 2
+
+
+#: Steps of a minute, by a clock of its own.
+BUSY = """
+import time
+now = [0.0]
+time.perf_counter = lambda: now[0]
+from tpukit_steps import steps
+def load():
+    for number in range(1000):
+        now[0] += {seconds}
+        yield number
+for batch in steps(load()):
+    now[0] += 60.0
+"""
+
+
+@pytest.mark.parametrize(("seconds", "points"), [("0.0", True), ("60.0", False)])
+def test_diagnose_points_to_it_if_the_devices_take_the_time(
+    local: Local, bare: str, tmp_path: Path, seconds: str, points: bool
+) -> None:
+    (tmp_path / "busy.py").write_text(BUSY.format(seconds=seconds))
+    assert local.run("cp", "busy.py", f"{bare}:", cwd=tmp_path).status == 0
+    done = local.run("diagnose", bare, "--steps", "8", "--", "python3", "busy.py")
+    assert done.status == 0, done.err
+    assert (f"next: tpukit --local profile {bare}\n" in done.err) is points
