@@ -41,7 +41,7 @@ EMULATOR_IMPORTERS = ("cli/verbs/emulator", "cli/local.py")
 #: The one part that may import each of these.
 ONLY_IMPORTER = {
     "google.cloud": {"emulator/api/grpc_", "emulator/library.py"},
-    "grpc": {"emulator/api/grpc_", "emulator/library.py"},
+    "grpc": {"emulator/api/grpc_", "emulator/library.py", "jobs/profiles.py"},
     "paramiko": {"ssh/transport.py"},
     "asyncssh": {"emulator/workers/"},
     "rich": {"console.py"},

@@ -376,6 +376,8 @@ class TransferProgress:
     def expect(self, size: int) -> None:
         """Add to the number of bytes to transfer."""
         with self._lock:
+            if not self._expected:  # the rate is of the transfer, not of the time before it
+                self._started = self._shown = self.clock.monotonic()
             self._expected += size
 
     def advance(self, size: int) -> None:

@@ -33,6 +33,7 @@ VERBS = {
     "kill": ("kill", "demo", "--all"),
     "logs": ("logs", "demo"),
     "notebook": ("notebook", "demo"),
+    "profile": ("profile", "demo"),
     "provision": ("provision", "demo"),
     "provision plan": ("provision", "plan", "demo"),
     "provision status": ("provision", "status", "demo"),

@@ -55,3 +55,11 @@ def opened(page: Path, width: int, folder: Path) -> Seen:
     told = re.search(r'<pre id="told">(.*?)</pre>', done.stdout, re.DOTALL)
     assert told, done.stdout + done.stderr
     return Seen(**json.loads(html.unescape(told[1])))
+
+
+def visited(url: str, folder: Path) -> str:
+    """Return the text of a page from a server, after its programs have built it."""
+    words = ["chromium", *_FLAGS, f"--user-data-dir={folder / 'browser'}"]
+    words += ["--virtual-time-budget=30000", "--dump-dom", url]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=240, check=True)
+    return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", done.stdout)).split())

@@ -30,7 +30,7 @@ from support.fix_recorder import FOLDER, VARIABLE, environment
 from tpukit.cli.main import application
 
 #: Programs whose command lines are not ours to judge.
-_SYSTEM = ("apt-get", "chmod", "less", "ls", "mv", "python", "rm", "sh", "ssh-add")
+_SYSTEM = ("apt-get", "chmod", "less", "ls", "mv", "python", "rm", "sh", "ssh-add", "uvx")
 #: What a user would have to replace before the command means anything.
 _BLANK = re.compile(r"[A-Z][A-Z_]+|.*(…|\.\.\.).*|<.*>")
 

@@ -48,6 +48,7 @@ SECTIONS = {
         "top": "Show the load of every worker and its chips.",
         "fit": "Find out whether a training step fits into the memory of a type, without a TPU.",
         "diagnose": "Find out why the steps of a training program are slow.",
+        "profile": "Capture a trace of a running program, for XProf.",
     },
     "Jobs": {
         "jobs": "List the runs on every worker; without NAME, on all of your READY slices.",

@@ -96,7 +96,12 @@ def _view(outcomes: Sequence[Outcome[RemoteWorker, StepTimes | None]]) -> View:
             fix=Fix(note=f"change two lines of its loop: {_HOOK}"),
         )
     rows = [row for diagnosis in known for row in _rows(diagnosis)]
-    return View({"diagnosis": [diagnosis.document() for diagnosis in known]}, _COLUMNS, rows)
+    documents = [diagnosis.document() for diagnosis in known]
+    view = View({"diagnosis": documents}, _COLUMNS, rows)
+    if all(diagnosis.advice for diagnosis in known):
+        return view
+    note = "while the program runs: shows which operations of the devices take the time"
+    return replace(view, next=[Fix.command("tpukit", "profile", outcomes[0].item.slice, note=note)])
 
 
 def _rows(diagnosis: Diagnosis) -> list[list[object]]:
