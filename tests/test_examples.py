@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.process, pytest.mark.examples]
 
 EXAMPLES = ROOT / "examples"
 #: Which test executes each file.
-COVERED = {"up_and_train.sh", "train.py", "ci_job.sh", "list_slices.py", "sweep.py"}
+COVERED = {"up_and_train.sh", "train.py", "ci_job.sh", "list_slices.py", "sweep.py", "ray_tasks.py"}
 #: The training programs, with their words, by recipe: what they print at last, where all is well.
 TRAINED = {
     "flax": {
@@ -50,8 +50,8 @@ TRAINED = {
     "maxtext": {"maxtext_synthetic.py": r"8 devices: loss 4\..* -> [0-2]\..*"},
     "lightning": {"lightning_text.py": r"1 devices: loss 0\.[0-3].*"},
 }
-#: Recipes that CI runs; the others download gigabytes, or a Python.
-LIGHT = {"flax", "equinox", "haiku", "keras"}
+#: Recipes that CI runs, and small ones like them; the others download gigabytes, or a Python.
+LIGHT, LONG = {"flax", "keras"}, {"equinox", "haiku"}
 #: A page whose Python is one program.
 WRITING = ROOT / "docs/how-to/write-for-tpus.md"
 
@@ -81,6 +81,13 @@ def run(variables: dict[str, str], *words: str, status: int = 0, **more: str) ->
     return done
 
 
+def mark(recipe: str) -> list[pytest.MarkDecorator]:
+    """Return the mark that leaves a recipe out of CI, if one does."""
+    if recipe in LIGHT:
+        return []
+    return [pytest.mark.long if recipe in LONG else pytest.mark.gigabytes]
+
+
 def test_every_example_is_executed_here() -> None:
     trained = {words.split()[0] for found in TRAINED.values() for words in found}
     assert {path.name for path in EXAMPLES.iterdir() if path.is_file()} == COVERED | trained
@@ -88,15 +95,13 @@ def test_every_example_is_executed_here() -> None:
 
 def test_every_recipe_that_the_emulator_can_have_trains_an_example() -> None:
     able = {name for name in recipe_names() if not Recipe.named(name).no_stand_in}
-    assert able - {"jax"} == {*TRAINED}  # the programs in plain JAX run with flax
+    # The programs in plain JAX run with flax, and Ray's in tests/journeys/test_ray.py.
+    assert able - {"jax", "ray"} == {*TRAINED}
 
 
 @pytest.mark.parametrize(
     "recipe",
-    [
-        pytest.param(recipe, marks=[] if recipe in LIGHT else [pytest.mark.gigabytes])
-        for recipe in TRAINED
-    ],
+    [pytest.param(recipe, marks=mark(recipe)) for recipe in TRAINED],
 )
 def test_the_training_programs_learn_and_the_page_of_their_snippets_is_true(
     variables: dict[str, str], recipe: str, tmp_path: Path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,19 +18,7 @@ from support.command_line import Tpukit
 #: Ray and JAX on four workers.
 pytestmark = pytest.mark.gigabytes
 
-PROGRAM = """\
-import time
-import ray
-
-ray.init()
-
-@ray.remote(resources={"TPU": 4}, num_cpus=1)
-def where():
-    time.sleep(1)
-    return ray.get_runtime_context().get_node_id()
-
-print("nodes", len(set(ray.get([where.remote() for _ in range(4)]))))
-"""
+PROGRAM = Path(__file__).parents[2] / "examples/ray_tasks.py"
 
 
 @pytest.fixture
@@ -48,7 +37,7 @@ def submit(tpukit: Tpukit, variables: dict[str, str]) -> str:
     client = next(tpukit.home.glob("tpukit/state/emulator/workers/*/home/*/.tpukit/venvs/ray"))
     words = [client / "bin/ray", "job", "submit", "--working-dir", "program", "--"]
     done = subprocess.run(
-        [*words, "python", "work.py"],
+        [*words, "python", PROGRAM.name],
         env={"PATH": os.environ["PATH"], "HOME": str(tpukit.home), **variables},
         cwd=tpukit.home,
         capture_output=True,
@@ -75,7 +64,7 @@ def rays(tpukit: Tpukit) -> list[psutil.Process]:
 
 def test_tasks_run_on_all_workers_also_after_a_preemption(slices: Tpukit) -> None:
     (slices.home / "program").mkdir()
-    (slices.home / "program/work.py").write_text(PROGRAM)
+    shutil.copy(PROGRAM, slices.home / "program")
     nodes = slices.document("ray", "up", "one,two")["nodes"]
     assert [node["alive"] for node in nodes] == [True] * 4
     assert [node["resources"]["TPU"] for node in nodes] == [4.0] * 4

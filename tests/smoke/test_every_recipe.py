@@ -33,6 +33,8 @@ HEAVY = [
     if recipe.releases[0].stand_in_disk_megabytes > HEAVY_MEGABYTES
 ]
 LIGHT = [recipe.name for recipe in RECIPES if recipe.name not in (*NONE, *HEAVY)]
+#: Keras stands for those that add small packages to JAX.
+LONG = {"equinox", "haiku", "ray"}
 #: What tests beside this one change in /etc: accounts that come and go.
 _ACCOUNTS = re.compile(r"/etc/(\.pwd\.lock|(passwd|shadow|group|gshadow|subuid|subgid)[-+.]?.*)")
 _SUDO = "/etc/sudoers.d"
@@ -79,7 +81,10 @@ def check(name: str, home: Path) -> None:
 
 
 @pytest.mark.full_size
-@pytest.mark.parametrize("name", LIGHT)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.long] if name in LONG else []) for name in LIGHT],
+)
 def test_a_light_recipe_computes_and_leaves_nothing(name, tmp_path):
     check(name, tmp_path)
 
