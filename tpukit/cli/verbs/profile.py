@@ -65,7 +65,8 @@ def profile(
     directory = Path(output_directory)
     wanted = Profile(port, seconds, new_run_id(toolkit.clock), directory)
     toolkit.console.say(f"recording {length} on {counted(len(workers), 'worker')}")
-    with metered(toolkit, "received", relay=False, silence=patience) as context:
+    stays = "traces that have arrived stay; the program goes on"
+    with metered(toolkit, "received", relay=False, silence=patience, stays=stays) as context:
         captured = capture(wanted, workers, context)
     traces = [outcome.value for outcome in captured if outcome.value]
     if emulated := sum(trace.emulated for trace in traces):
