@@ -77,7 +77,8 @@ def profile(
         for outcome in captured
     ]
     view = copy_views.received(files)
-    opens = Fix.command("uvx", "xprof", str(directory), note="then open http://127.0.0.1:8791")
+    note = "then open http://127.0.0.1:8791; without uv: python -m pip install xprof"
+    opens = Fix.command("uvx", "xprof", str(directory), note=note)
     return replace(view, next=(*view.next, *([opens] if traces else ())))
 
 
