@@ -66,3 +66,16 @@ def test_what_is_over_at_once_and_what_moved_nothing_draws_no_bar(clock: FakeClo
     short.finish()
     assert stream.getvalue().startswith("sent 10 bytes in ")
     assert "\x1b" not in stream.getvalue()
+
+
+def test_the_rate_is_of_the_transfer_not_of_the_work_before_it(clock: FakeClock) -> None:
+    """A trace is recorded before it is received."""
+    stream = io.StringIO()
+    progress = TransferProgress(Console(io.StringIO(), stream, environ={}), clock, "received")
+    clock.now += 60.0
+    for _ in range(2):
+        progress.expect(10_000_000)
+        clock.now += 1.0
+        progress.advance(10_000_000)
+    progress.finish()
+    assert stream.getvalue() == "received 20.0 MB in 2.0 s (10.0 MB/s)\n"

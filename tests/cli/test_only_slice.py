@@ -76,8 +76,8 @@ def test_a_command_in_the_place_of_the_name_is_suggested_after_two_hyphens(
 
 
 VERBS = [
-    *("ssh", "logs", "attach", "smoke", "top", "notebook", "report", "push", "forward 80"),
-    *("provision plan", "provision apply", "provision status"),
+    *("ssh", "logs", "attach", "smoke", "top", "notebook", "profile", "report", "push"),
+    *("forward 80", "provision plan", "provision apply", "provision status"),
 ]
 
 

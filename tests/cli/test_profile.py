@@ -6,7 +6,9 @@ An emulated worker of the portable engine has this machine's loopback, so the se
 from __future__ import annotations
 
 import shlex
+import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -117,6 +119,26 @@ def test_what_the_program_says_about_its_failure_is_shown(
         assert f"fix: add jax.profiler.start_server({port})" in done.err
     else:
         assert "(Another profiling session active." in done.err
+
+
+def test_an_interrupt_ends_the_recording_in_the_program_too(local: Local, bare: str) -> None:
+    asked, ended = threading.Event(), threading.Event()
+
+    def record(request: bytes, context: grpc.ServicerContext) -> bytes:
+        context.add_callback(ended.set)
+        asked.set()
+        assert ended.wait(60)
+        return b""
+
+    with profiler(record) as port:
+        process = local.start("profile", bare, "--port", str(port), "--for", "1h")
+        assert asked.wait(60)
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=60)
+        assert ended.wait(60)
+    assert process.returncode == 130
+    assert "exists: traces that have arrived stay; the program goes on\n" in told
+    assert "Traceback" not in told
 
 
 @pytest.mark.usefixtures("cleans_up")

@@ -48,6 +48,7 @@ WORDS = {
     **dict.fromkeys(("stats", "htop", "monitor", "nvidia-smi", "tpu-info"), "top"),
     **dict.fromkeys(("test", "verify", "check", "bench", "benchmark"), "smoke"),
     "debug": "diagnose",
+    **dict.fromkeys(("trace", "xprof", "tensorboard"), "profile"),
     **dict.fromkeys(("label", "edit", "set-labels"), "update"),
     **dict.fromkeys(("port-forward", "tunnel"), "forward"),
     **dict.fromkeys(("jupyter", "lab"), "notebook"),

@@ -7,6 +7,7 @@ its own machine.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,11 +28,12 @@ _METHOD = "/tensorflow.ProfilerService/Profile"
 #: Make the folder of the file, because a program that runs as root would make one that the user
 #: cannot remove. Remove traces that came too late, a day ago.
 _PREPARE = """\
-umask 022
+umask 077
 mkdir -p "$tpukit/profiles/$1/$2" || exit
 find "$tpukit/profiles" -mindepth 1 -maxdepth 1 -mtime +0 -exec rm -rf {} + 2>/dev/null
 echo "${TPUKIT_EMULATED_DEVICES:-0}:$tpukit/profiles/$1"
 """
+_PLACE = re.compile(r"^(\d{1,4}):(/.*)\n\Z", re.ASCII | re.MULTILINE)
 _WHY = "the program has not started one yet, or it has ended"
 _CONTAINER = Fix(note="a program in a container needs the worker's folder ~/.tpukit at its place")
 _REMOVE = 'rm -rf "$tpukit/profiles/$1"\n'
@@ -73,13 +75,14 @@ def capture(
             # A folder for each worker, because workers may share a home folder.
             words = (f"{profile.id}.{worker.record}", profile.id)
             done = link.run(shell_line(_PREPARE, words))
-            emulated, _, folder = done.text.strip().rpartition("\n")[2].partition(":")
-            if not done.ok or not emulated.isdecimal() or not folder:
+            place = _PLACE.search(done.text)  # a login script may have written lines before it
+            if not done.ok or not place:
                 what = f"{worker.label} has no place for a trace"
                 raise TpukitError(what, reason=done.reason)
+            emulated, folder = place.groups()
             try:
                 _ask(profile, worker, link, folder, context.silence)
-                link.progressed()
+                link.deadline.renew()
                 path = profile.path(worker)
                 source = Source(f"{folder}/{profile.id}/{path.name}")
                 download(link, source, path, context, into=False)
@@ -133,7 +136,10 @@ def _failure(profile: Profile, worker: RemoteWorker, error: object) -> TpukitErr
     at = f"on port {profile.port} of {worker.label}"
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         what = f"the program {at} has not sent its trace in time"
-        return DeadlinePassed(what, fix=Fix(note="capture less (--for 1s), or wait longer"))
+        note = (
+            "record less (--for 1s) or wait longer (--timeout 5m), if no other program has the port"
+        )
+        return DeadlinePassed(what, fix=Fix(note=note))
     if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNIMPLEMENTED):
         what = f"the program {at} is no profiler's server, or has ended"
         return TpukitError(what, reason=text, fix=_fix(profile.port))

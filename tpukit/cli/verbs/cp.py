@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tpukit.files.upload import TransferContext
 
 _INSTALL = Fix(note="copy it to the home folder, then: tpukit run NAME -- sudo install FILE PLACE")
+#: The state after an interrupt.
+_STAYS = "files that have arrived stay; the same command continues from there"
 
 Paths = Annotated[
     list[str],
@@ -80,9 +82,9 @@ def cp(
 
 @contextmanager
 def metered(
-    toolkit: Toolkit, verb: str, *, relay: bool, silence: float = 60.0
+    toolkit: Toolkit, verb: str, *, relay: bool, silence: float = 60.0, stays: str = _STAYS
 ) -> Iterator[TransferContext]:
-    """Yield a context for transfers; show their progress, and explain an interrupt.
+    """Yield a context for transfers; show their progress, and explain an interrupt with `stays`.
 
     A worker is given up after `silence` seconds without progress.
     """
@@ -104,7 +106,7 @@ def metered(
         )
     except KeyboardInterrupt as signal:
         error = interruption(signal)
-        error.exists = ("files that have arrived stay; the same command continues from there",)
+        error.exists = (stays,)
         raise error from None
     finally:
         meter.finish()

@@ -65,7 +65,8 @@ def profile(
     directory = Path(output_directory)
     wanted = Profile(port, seconds, new_run_id(toolkit.clock), directory)
     toolkit.console.say(f"recording {length} on {counted(len(workers), 'worker')}")
-    with metered(toolkit, "received", relay=False, silence=patience) as context:
+    stays = "traces that have arrived stay; the program goes on"
+    with metered(toolkit, "received", relay=False, silence=patience, stays=stays) as context:
         captured = capture(wanted, workers, context)
     traces = [outcome.value for outcome in captured if outcome.value]
     if emulated := sum(trace.emulated for trace in traces):
@@ -76,7 +77,8 @@ def profile(
         for outcome in captured
     ]
     view = copy_views.received(files)
-    opens = Fix.command("uvx", "xprof", str(directory), note="then open http://127.0.0.1:8791")
+    note = "then open http://127.0.0.1:8791; without uv: python -m pip install xprof"
+    opens = Fix.command("uvx", "xprof", str(directory), note=note)
     return replace(view, next=(*view.next, *([opens] if traces else ())))
 
 
