@@ -11,7 +11,13 @@ from importlib.resources import files
 import pytest
 
 from tpukit import accelerators
-from tpukit.accelerators import GENERATIONS, AcceleratorType, all_types, runtime_fits
+from tpukit.accelerators import (
+    GENERATIONS,
+    AcceleratorType,
+    all_types,
+    retired_runtime,
+    runtime_fits,
+)
 from tpukit.errors import BadInput
 from tpukit.settings.table import check_zone
 
@@ -207,6 +213,20 @@ def test_a_runtime_version_known_to_be_bad_is_explained() -> None:
 
 def test_the_default_runtime_version_fits_every_type() -> None:
     assert not [type_ for type_ in all_types() if runtime_fits(type_, type_.runtime_version)]
+
+
+def test_runtime_versions_of_old_texts_are_retired_with_a_source() -> None:
+    images = ("tpu-vm-pt-1.13", "tpu-vm-v4-pt-1.13", "v2-alpha", "v2-nightly20210914")
+    nodes = ("2.8", "2.12.0", "nightly", "pytorch-1.11")
+    for versions, why in ((images, "XRT"), (nodes, "TPU Nodes")):
+        for version in versions:
+            reason = retired_runtime(version)
+            assert reason is not None, version
+            assert why in reason
+            assert "#" in reason
+    current = {type_.runtime_version for type_ in all_types()}
+    for version in (*current, "tpu-vm-pt-2.0", "tpu-vm-tf-2.16.1", "v2-alpha-tpuv7", ""):
+        assert retired_runtime(version) is None, version
 
 
 def test_a_runtime_version_without_reports_is_accepted() -> None:

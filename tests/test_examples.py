@@ -13,11 +13,14 @@ from pathlib import Path
 import pytest
 from support.pages import ROOT, blocks, environment, needs_gcloud, stop_emulator
 
+from tpukit.provision import recipe_names
+from tpukit.provision.recipes import Recipe
+
 pytestmark = [pytest.mark.process, pytest.mark.examples]
 
 EXAMPLES = ROOT / "examples"
 #: Which test executes each file.
-COVERED = {"up_and_train.sh", "train.py", "ci_job.sh", "list_slices.py", "sweep.py"}
+COVERED = {"up_and_train.sh", "train.py", "ci_job.sh", "list_slices.py", "sweep.py", "ray_tasks.py"}
 #: The training programs, with their words, by recipe: what they print at last, where all is well.
 TRAINED = {
     "flax": {
@@ -28,6 +31,12 @@ TRAINED = {
         "flax_text.py --steps 40 --checkpoints found": r"accuracy (1|0\.9).*",
         "flax_text.py --checkpoints found": r"accuracy (1|0\.9).*",
     },
+    "equinox": {"equinox_curve.py": r"8 devices, 512 rows: loss .* -> 0\.000.*"},
+    "haiku": {"haiku_curve.py": r"8 devices, 512 rows: loss .* -> 0\.000.*"},
+    "keras": {
+        "keras_images.py": r"8 devices, batch 64: accuracy 0\.9.*",
+        "keras_images.py --cache augmented.npz": r"8 devices, batch 64: accuracy 0\.9.*",
+    },
     "tensorflow": {
         "tensorflow_fit.py": r"8 devices, batch 128: accuracy 0\.9.*",
         "tensorflow_fit.py --loop": r"8 devices, batch 128: accuracy 0\.9.*",
@@ -36,7 +45,13 @@ TRAINED = {
     "accelerate": {
         "accelerate_text.py": r"1 devices: loss .* -> 0\.[0-3].*",
     },
+    "easydel": {"easydel_counting.py": r"8 devices: loss .* -> 0\.0.*"},
+    "levanter": {"levanter_counting.py": r"8 devices: loss .* -> 0\.0.*"},
+    "maxtext": {"maxtext_synthetic.py": r"8 devices: loss 4\..* -> [0-2]\..*"},
+    "lightning": {"lightning_text.py": r"1 devices: loss 0\.[0-3].*"},
 }
+#: Recipes that CI runs, and small ones like them; the others download gigabytes, or a Python.
+LIGHT, LONG = {"flax", "keras"}, {"equinox", "haiku"}
 #: A page whose Python is one program.
 WRITING = ROOT / "docs/how-to/write-for-tpus.md"
 
@@ -66,17 +81,27 @@ def run(variables: dict[str, str], *words: str, status: int = 0, **more: str) ->
     return done
 
 
+def mark(recipe: str) -> list[pytest.MarkDecorator]:
+    """Return the mark that leaves a recipe out of CI, if one does."""
+    if recipe in LIGHT:
+        return []
+    return [pytest.mark.long if recipe in LONG else pytest.mark.gigabytes]
+
+
 def test_every_example_is_executed_here() -> None:
     trained = {words.split()[0] for found in TRAINED.values() for words in found}
     assert {path.name for path in EXAMPLES.iterdir() if path.is_file()} == COVERED | trained
 
 
+def test_every_recipe_that_the_emulator_can_have_trains_an_example() -> None:
+    able = {name for name in recipe_names() if not Recipe.named(name).no_stand_in}
+    # The programs in plain JAX run with flax, and Ray's in tests/journeys/test_ray.py.
+    assert able - {"jax", "ray"} == {*TRAINED}
+
+
 @pytest.mark.parametrize(
     "recipe",
-    [
-        "flax",
-        *(pytest.param(each, marks=pytest.mark.gigabytes) for each in TRAINED if each != "flax"),
-    ],
+    [pytest.param(recipe, marks=mark(recipe)) for recipe in TRAINED],
 )
 def test_the_training_programs_learn_and_the_page_of_their_snippets_is_true(
     variables: dict[str, str], recipe: str, tmp_path: Path
@@ -99,6 +124,8 @@ def test_the_training_programs_learn_and_the_page_of_their_snippets_is_true(
     }
     for words, pattern in TRAINED[recipe].items():
         assert re.fullmatch(pattern, told[words].stdout.splitlines()[-1]), told[words]
+    if recipe == "keras":
+        assert "come from augmented.npz" in told["keras_images.py --cache augmented.npz"].stdout
     if recipe == "flax":
         assert "from step 40" in told["flax_text.py --checkpoints found"].stdout
         done = run(variables, "tpukit", "run", "demo", "--with", recipe, "--", "python3 page.py")

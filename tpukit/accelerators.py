@@ -231,10 +231,20 @@ def runtime_fits(accelerator: AcceleratorType, runtime_version: str) -> str | No
     )
 
 
+def retired_runtime(runtime_version: str) -> str | None:
+    """Return the reason why a runtime version of old texts is of no use today, or None."""
+    for row in _read("retired_runtimes.toml")["retired"]:
+        if re.fullmatch(row["pattern"], runtime_version):
+            return (
+                f"runtime version {runtime_version} is retired: {row['reason']} ({row['source']})"
+            )
+    return None
+
+
 # The package's data never changes while a process runs.
 @cache
 def _load(generation: str) -> tuple[Generation, tuple[AcceleratorType, ...]]:
-    table = _read(f"{generation}.toml")
+    table = _read(f"accelerators/{generation}.toml")
     rows = table.pop("types")
     facts = _generation(table)
     return facts, tuple(_accelerator_type(facts, row) for row in rows)
@@ -242,11 +252,11 @@ def _load(generation: str) -> tuple[Generation, tuple[AcceleratorType, ...]]:
 
 @cache
 def _sources() -> dict[str, Any]:
-    return _read("sources.toml")
+    return _read("accelerators/sources.toml")
 
 
 def _read(name: str) -> dict[str, Any]:
-    path = Path(__file__).parent / "data" / "accelerators" / name
+    path = Path(__file__).parent / "data" / name
     return tomllib.loads(path.read_text(encoding="utf-8"))
 
 

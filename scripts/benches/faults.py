@@ -240,7 +240,8 @@ class _Tpukit:
 
     def obtain(self, requests: Sequence[SliceRequest]) -> None:
         sought = [
-            replace(request, labels={**request.labels, naming.SEARCH: "1"}) for request in requests
+            replace(request, labels={**request.labels, naming.SEARCH: naming.LOOKING})
+            for request in requests
         ]
         deadline = Deadline.after(self.clock, 1800.0)
         obtain(

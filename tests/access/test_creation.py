@@ -120,6 +120,18 @@ def test_a_slice_that_is_lost_gets_no_rule(prompt_cloud: Cloud, context: Context
     assert prompt_cloud.firewall.list() == ()
 
 
+def test_a_create_in_one_zone_takes_the_slice_of_an_interrupted_search(
+    prompt_cloud: Cloud, context: Context
+) -> None:
+    """From now on somebody has it, so that no search deletes it."""
+    searched = labelled(prompt_cloud, nonce="n0", labels={naming.SEARCH: naming.LOOKING})
+    prompt_cloud.tpu.create(searched)
+    taken = made(prompt_cloud, context, labelled(prompt_cloud))
+    assert not taken.created
+    labels = prompt_cloud.tpu.get(ZONE, "demo").labels
+    assert labels[naming.SEARCH] == naming.FOUND == taken.slice.labels[naming.SEARCH]
+
+
 @pytest.mark.parametrize("room", [True, False])
 def test_a_search_removes_no_rule_of_somebody_else_s_slice_of_its_name(
     prompt_cloud: Cloud, context: Context, room: bool
@@ -133,7 +145,7 @@ def test_a_search_removes_no_rule_of_somebody_else_s_slice_of_its_name(
     if not room:
         prompt_cloud.fault(preset="stockout", zone=free, probability=1.0)
     requests = [
-        labelled(prompt_cloud, zone=zone, labels={naming.SEARCH: "1"})
+        labelled(prompt_cloud, zone=zone, labels={naming.SEARCH: naming.LOOKING})
         for zone in (ZONE, full, free)
     ]
     given = {
@@ -185,7 +197,7 @@ def test_a_search_for_best_effort_asks_anew_once_its_request_has_failed(
     cloud: Cloud, key: KeyPair, clock: FakeClock
 ) -> None:
     cloud.fault(preset="queued-stockout-internal", times=1)
-    request = labelled(cloud, labels={naming.SEARCH: "1"}, provisioning="best-effort")
+    request = labelled(cloud, labels={naming.SEARCH: naming.LOOKING}, provisioning="best-effort")
     found = creation.ensure_somewhere(
         context_on(cloud, key, clock),
         Search([request], cloud.deadline(3600.0)),
@@ -205,7 +217,7 @@ def test_ctrl_c_between_two_rounds_names_the_rule_that_is_left(
 
     cloud.fault(preset="stockout", probability=1.0)
     clock.on_sleep = interrupt
-    request = labelled(cloud, labels={naming.SEARCH: "1"})
+    request = labelled(cloud, labels={naming.SEARCH: naming.LOOKING})
     with pytest.raises(Interrupted) as caught:
         creation.ensure_somewhere(
             context_on(cloud, key, clock, source_ranges=("192.0.2.7/32",)),

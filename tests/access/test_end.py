@@ -172,3 +172,36 @@ def test_a_rule_in_the_project_of_the_network_goes_with_a_request_whose_slice_is
     eventually(lambda: not cloud.nodes())
     end(cloud, cloud.tpu.get_queued(ZONE, "demo"))
     assert TAG not in [each.name for each in host.list()]
+
+
+@pytest.mark.parametrize("ended", ["tpu", "compute"])
+def test_a_rule_stays_while_a_slice_of_an_api_that_settings_leave_out_has_it(
+    prompt_cloud: Cloud, ended: str
+) -> None:
+    cloud, zone = prompt_cloud, "us-east5-b"
+    tag, apis = ssh_rule.tag(PROJECT, zone, "demo"), {"tpu": cloud.tpu, "compute": cloud.instances}
+    images = {"tpu": "v2-alpha-tpuv6e", "compute": "ubuntu-accel-2204-amd64-tpu-v5e-v5p-v6e"}
+    for api, provider in apis.items():
+        given = {"accelerator_type": "v6e-4", "runtime_version": images[api], "tags": (tag,)}
+        provider.create(labelled(cloud, zone=zone, api=api, **given))
+        eventually(lambda provider=provider: provider.get(zone, "demo").ready)
+    path = ssh_rule.path_of(apis[ended].get(zone, "demo"))
+    made_for = f"SSH to projects/{PROJECT}/{path}"
+    cloud.firewall.insert(
+        FirewallRule(tag, "default", ("192.0.2.7/32",), (tag,), description=made_for)
+    )()
+
+    def by(api: str) -> Cleanup:
+        """Return what deletes if the settings name one API."""
+        (other,) = [provider for name, provider in apis.items() if name != api]
+        alone = replace(cleanup(cloud), provider=apis[api], others=(other,))
+        return replace(alone, on_warning=cloud.states.append)
+
+    by(ended).end(apis[ended].get(zone, "demo"), cloud.deadline(60.0))
+    assert rules(cloud) == [tag]
+    assert any(state.startswith(f"firewall rule {tag} stays") for state in cloud.states)
+    assert by(ended).remove_left(["demo"]) == []
+    assert rules(cloud) == [tag]
+    (kept,) = {*apis} - {ended}
+    by(kept).end(apis[kept].get(zone, "demo"), cloud.deadline(60.0))
+    assert rules(cloud) == []

@@ -12,7 +12,7 @@ from support.mortal import Killed, Mortal
 from support.slices import delete, labelled
 
 from tpukit.access.creation import Reachable, ensure_somewhere
-from tpukit.errors import Interrupted, NameTaken, NoCapacity, TpukitError
+from tpukit.errors import BadInput, Interrupted, NameTaken, NoCapacity, TpukitError
 from tpukit.models import QueueRequest, SliceRequest
 from tpukit.slices import naming
 from tpukit.slices.capacity import Search
@@ -28,7 +28,7 @@ DELETE = f"tpukit queue delete demo --zone {QUEUE}"
 
 def asked(cloud: Cloud, zone: str, tier: str, nonce: str = "n1") -> SliceRequest:
     given = {"accelerator_type": "v6e-4", "runtime_version": "v2-alpha-tpuv6e"}
-    labels = {naming.SEARCH: "1"}
+    labels = {naming.SEARCH: naming.LOOKING}
     return labelled(cloud, zone=zone, nonce=nonce, provisioning=tier, labels=labels, **given)
 
 
@@ -211,6 +211,24 @@ def test_a_search_gives_up_no_request_of_the_user_s_own_or_of_somebody_else(
     (refused,) = [one for one in made.refusals if one.zone == OTHER_QUEUE]
     assert isinstance(refused.error, NameTaken)
     assert (refused.again, refused.times) == ("elsewhere", 1)
+
+
+def test_a_request_whose_slice_somebody_has_stays_while_its_zone_is_silent(
+    ada: Searcher, cloud: Cloud
+) -> None:
+    ada.full()
+    ada.waits(OTHER_QUEUE)
+    assert ada.search().slice.zone == QUEUE
+    cloud.control("DELETE", "faults")
+    cloud.fault(method="nodes.list", kind="unreachable", zone=QUEUE, probability=1.0)
+    cloud.fault(method="nodes.get", status="UNAVAILABLE", zone=QUEUE, probability=1.0)
+    assert ada.search(nonce="n2").slice.zone == ROOM
+    assert any(state.endswith(f"unless you use them: {DELETE}") for state in cloud.states)
+    cloud.control("DELETE", "faults")
+    assert sorted(slices(cloud)) == [(ROOM, "spot"), (QUEUE, "best-effort")]
+    with pytest.raises(BadInput, match="exists in several zones"):
+        ada.search(nonce="n3")
+    assert len(slices(cloud)) == 2
 
 
 def test_a_slice_that_google_takes_back_during_a_search_is_asked_for_again(

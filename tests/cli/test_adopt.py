@@ -63,3 +63,16 @@ def test_a_lost_slice_is_not_adopted(run: Run, prompt_cloud: Cloud) -> None:
     prompt_cloud.change("theirs", state="PREEMPTED")
     told = run("adopt", "theirs", "--yes", environment=prompt_cloud.environment()).says(7)
     assert "PREEMPTED" in told.err
+
+
+@pytest.mark.parametrize("verb", ["adopt", "extend"])
+def test_the_slice_of_an_interrupted_search_is_in_use_from_then_on(
+    run: Run, prompt_cloud: Cloud, verb: str
+) -> None:
+    """No search deletes it after that."""
+    labels = {**naming.owned("ada", "nonce"), naming.SEARCH: naming.LOOKING}
+    made_elsewhere(prompt_cloud, **labels)
+    flags = ("--no-firewall",) if verb == "adopt" else ()
+    words = (verb, "theirs", "--ttl", "8h", *flags, "--yes")
+    assert run(*words, environment=prompt_cloud.environment()).status == 0
+    assert prompt_cloud.tpu.get(ZONE, "theirs").labels[naming.SEARCH] == naming.FOUND

@@ -140,5 +140,5 @@ def test_a_dry_run_of_a_search_shows_every_place_and_what_is_removed_of_those_wi
     words = ("create", "v3-8", "demo", "--zones", f"{ZONE},{OTHER_ZONE}", "--dry-run", "--json")
     shown = run(*words, environment=prompt_cloud.environment())
     calls = [call.partition(" ")[0] for call in methods(shown)]
-    assert calls == ["POST", "POST", "POST", "POST", "DELETE"]
+    assert calls == ["POST", "POST", "POST", "POST", "PATCH", "DELETE"]
     assert prompt_cloud.firewall.list() == ()

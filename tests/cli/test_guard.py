@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
@@ -22,6 +23,10 @@ def test_a_slice_on_the_emulator_ends_by_itself(run: Run, own_emulator: dict[str
     assert wants_guard(found)
     (worker,) = toolkit.reach.workers(found, "0", 60.0)
     endpoint = toolkit.settings.get("tpu_endpoint")
+    # A guard asks the Cloud TPU API alone, where another slice may have the name.
+    namesake = replace(found, api="compute")
+    report = install_guard(worker, namesake, endpoint, deadline=toolkit.deadline(60.0))
+    assert (report.may_delete, report.kept_by) == (None, "")
     report = install_guard(worker, found, endpoint, deadline=toolkit.deadline(60.0))
     assert report.may_delete is True, report
     assert report.account == found.service_account

@@ -288,3 +288,23 @@ def test_a_file_that_is_no_memory_is_refused_or_adds_nothing(
     assert done.status in (0, 2)
     assert "0 new attempts" in done.err or "is not a JSON document" in done.err
     run("zones", "--from", str(file), environment=environment).says(2)
+
+
+@pytest.mark.parametrize("command", ["delete", "search"])
+def test_the_rule_of_a_slice_stays_that_the_settings_of_a_command_leave_out(
+    run: Run, prompt_cloud: Cloud, environment: dict[str, str], command: str
+) -> None:
+    """One name and one rule, in both APIs; the command asks the Cloud TPU API alone."""
+    create(run, environment, "--zone", EAST, "--api", "compute")
+    (rule,) = prompt_cloud.firewall.list()
+    alone = {**environment, "TPUKIT_APIS": "tpu"}
+    if command == "delete":
+        create(run, alone, "--zone", EAST)
+        assert run("delete", "demo", "--yes", environment=alone).status == 0
+    else:
+        full(prompt_cloud, "nodes.create")
+        words = ("create", "v6e-4", "demo", "--zones", f"{EAST},{WEST}", *HERE)
+        assert run(*words, environment=alone).status == 6
+    assert prompt_cloud.firewall.list() == (rule,)
+    assert run("delete", "demo", "--yes", environment=environment).status == 0
+    assert prompt_cloud.firewall.list() == ()

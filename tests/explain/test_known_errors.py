@@ -19,6 +19,7 @@ from tpukit.explain.known_errors import (
     worker_errors,
 )
 from tpukit.google.failures import api_errors
+from tpukit.provision import recipe_names
 
 ROWS = {row["id"]: row for _, row in (*api_errors(), *worker_errors())}
 EXAMPLES = [
@@ -126,6 +127,12 @@ def test_the_remedy_of_a_program_s_error_is_a_command_for_its_slice() -> None:
 def test_only_what_is_no_framework_is_a_missing_module() -> None:
     assert first("ModuleNotFoundError: No module named 'jaxtyping'") == "no-module"
     assert [known.id for known in explanations("No module named 'jax'")] == ["no-framework"]
+
+
+def test_a_missing_framework_is_known_for_every_recipe() -> None:
+    for name in recipe_names():
+        text = f"ModuleNotFoundError: No module named '{name}'"
+        assert [known.id for known in explanations(text)] == ["no-framework"], name
 
 
 def test_an_unknown_text_has_no_explanation() -> None:

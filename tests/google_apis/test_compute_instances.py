@@ -94,21 +94,26 @@ def test_the_states_of_an_instance_are_those_of_a_slice(
 
 
 @pytest.mark.parametrize(
-    ("kinds", "state"),
+    ("kinds", "status", "state"),
     [
-        ((), "STOPPED"),
-        (("compute.instances.preempted",), "PREEMPTED"),
-        (("compute.instances.preempted", "stop"), "STOPPED"),
+        ((), "TERMINATED", "STOPPED"),
+        (("compute.instances.preempted",), "TERMINATED", "PREEMPTED"),
+        (("compute.instances.preempted", "stop"), "TERMINATED", "STOPPED"),
+        ((), "STOPPING", "STOPPING"),
+        (("compute.instances.preempted",), "STOPPING", "PREEMPTED"),
+        (("compute.instances.preempted", "stop"), "STOPPING", "STOPPING"),
+        (("compute.instances.preempted", "delete"), "STOPPING", "STOPPING"),
+        (("compute.instances.preempted",), "REPAIRING", "REPAIRING"),
     ],
 )
-def test_a_stopped_spot_instance_was_preempted_if_google_ended_it(
-    cloud: Cloud, kinds: tuple[str, ...], state: str
+def test_a_spot_instance_that_ends_was_preempted_if_google_ended_it(
+    cloud: Cloud, kinds: tuple[str, ...], status: str, state: str
 ) -> None:
     operations = [
         {"operationType": kind, "targetId": "123", "insertTime": f"2026-11-27T0{hour}:00:00Z"}
         for hour, kind in enumerate(kinds)
     ]
-    stopped = json_reply(200, {**INSTANCE, "status": "TERMINATED"})
+    stopped = json_reply(200, {**INSTANCE, "status": status})
     with scripted(stopped, json_reply(200, {"items": operations})) as server:
         assert compute(cloud, server.url).get(ZONE, "demo").state == state
 

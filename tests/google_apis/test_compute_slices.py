@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.local_cloud import PROJECT, Cloud, FakeClock, running_cloud
+from support.local_cloud import (
+    PROJECT,
+    Cloud,
+    FakeClock,
+    json_reply,
+    running_cloud,
+    scripted,
+)
 from support.slices import create, delete, labelled
 
 from tpukit.errors import (
@@ -23,9 +30,12 @@ from tpukit.errors import (
 )
 from tpukit.google import group_json
 from tpukit.google.compute_machines import SliceShape, machine_of, shape_of, type_of, types_on
+from tpukit.google.compute_slices import ComputeSlices
 from tpukit.google.group_json import SliceParts
 from tpukit.google.node_json import MAX_RUN
-from tpukit.models import ApiCall, DataDisk, SliceChange, SliceRequest
+from tpukit.models import ApiCall, DataDisk, Slice, SliceChange, SliceRequest
+from tpukit.slices import lifetime
+from tpukit.slices.survey import still_due, survey
 
 pytestmark = pytest.mark.process
 
@@ -109,6 +119,96 @@ def test_a_part_without_its_group_can_be_deleted(cloud: Cloud) -> None:
         create(cloud, asked(cloud), seconds=20)
     assert parts(cloud) == ["demo-b", "demo-b"]
     delete(cloud, cloud.tpu.get(ZONE, "demo"))
+    assert parts(cloud) == []
+
+
+def left_by_group(cloud: Cloud, **given: Any) -> Slice:
+    """Return a slice whose group is gone, for example after its machines were abandoned."""
+    made = create(cloud, asked(cloud, **given)).slice
+    cloud.server.service.context.state.groups.clear()
+    return made
+
+
+def test_machines_without_their_group_are_one_slice_and_a_delete_ends_all(cloud: Cloud) -> None:
+    made = left_by_group(cloud)
+    (slice_,) = cloud.tpu.list("-").slices
+    assert (slice_.name, slice_.state, slice_.id) == ("demo", "REPAIRING", made.id)
+    assert slice_.workers == made.workers
+    assert slice_ == cloud.tpu.get(ZONE, "demo")
+    delete(cloud, slice_)
+    assert parts(cloud) == []
+
+
+def test_a_group_that_has_abandoned_a_machine_is_deleted_with_it(cloud: Cloud) -> None:
+    made = create(cloud, asked(cloud)).slice
+    groups = cloud.server.service.context.state.groups
+    ((_, record),) = groups.items()
+    record["group"]["targetSize"] = 3
+    change(cloud, members=record["members"][:3])
+    assert [one.name for one in cloud.tpu.list("-").slices] == ["demo"]
+    delete(cloud, made)
+    assert parts(cloud) == []
+
+
+def test_machines_without_group_and_template_are_listed_each(cloud: Cloud) -> None:
+    left_by_group(cloud)
+    state = cloud.server.service.context.state
+    state.templates.clear()
+    state.policies.clear()
+    slices = cloud.tpu.list("-").slices
+    assert [one.name for one in slices] == [f"demo-w-00{number}" for number in (1, 2, 3, 4)]
+    for slice_ in slices:
+        delete(cloud, slice_)
+    assert parts(cloud) == []
+
+
+def test_a_create_with_machines_of_a_lost_group_ends_and_names_them(cloud: Cloud) -> None:
+    left_by_group(cloud)
+    began = cloud.clock.time()
+    with pytest.raises(TpukitError, match="slice demo has lost its group") as caught:
+        create(cloud, asked(cloud, nonce="n2"))
+    assert "slice demo in us-east5-b, REPAIRING" in caught.value.exists[0]
+    assert str(caught.value.fix) == f"tpukit delete demo --zone {ZONE}"
+    assert cloud.clock.time() - began < 30.0
+    with pytest.raises(BadInput, match="cannot be started"):
+        cloud.tpu.start(ZONE, "demo")
+
+
+def test_machines_of_another_create_are_not_deleted_with_what_is_left_of_a_slice(
+    cloud: Cloud,
+) -> None:
+    left_by_group(cloud)
+    instances = cloud.server.service.context.state.instances
+    last = [*instances][-1]
+    instance = instances[last]["instance"]
+    labels = {**instance["labels"], "tpukit-nonce": "other"}
+    instances[last] = {**instances[last], "instance": {**instance, "labels": labels}}
+    delete(cloud, cloud.tpu.get(ZONE, "demo"))
+    assert [one.name for one in cloud.tpu.list("-").slices] == [last.rpartition("/")[2]]
+
+
+def test_reap_names_machines_without_a_group_and_deletes_them_at_their_end(cloud: Cloud) -> None:
+    end = {lifetime.EXPIRES: lifetime.moment(cloud.clock.time() + 7200.0)}
+    left_by_group(cloud, labels=end)
+    seen = survey(cloud.tpu, "ada")
+    assert [(one.name, one.why) for one in seen.spared] == [("demo", "its group is gone")]
+    assert seen.due == ()
+    cloud.clock.sleep(7200.0)
+    (due,) = survey(cloud.tpu, "ada").due
+    assert (due.name, due.why.partition(" ")[0]) == ("demo", "it")
+    delete(cloud, due.thing)
+    assert (parts(cloud), survey(cloud.tpu, "ada").due) == ([], ())
+
+
+def test_reap_deletes_the_template_of_a_create_that_nobody_completes(cloud: Cloud) -> None:
+    cloud.fault(method=METHOD, kind="status", probability=1.0)
+    with pytest.raises(TpukitError):
+        create(cloud, asked(cloud), seconds=20)
+    assert survey(cloud.tpu, "ada").due == ()
+    cloud.clock.sleep(3600.0)
+    (due,) = survey(cloud.tpu, "ada").due
+    assert still_due(cloud.tpu, due.thing)
+    delete(cloud, due.thing)
     assert parts(cloud) == []
 
 
@@ -230,13 +330,25 @@ def test_another_s_policy_of_the_name_is_not_used_and_not_deleted(cloud: Cloud) 
 def test_the_preemption_of_one_worker_is_the_slice_s(cloud: Cloud) -> None:
     create(cloud, asked(cloud, provisioning="spot"))
     cloud.control("POST", "nodes/demo-w-002:preempt", {})
-    assert cloud.tpu.get(ZONE, "demo").state == "STOPPING"
+    assert cloud.tpu.get(ZONE, "demo").state == "PREEMPTED"  # although its machines are STOPPING
     cloud.clock.sleep(60)
     assert cloud.tpu.get(ZONE, "demo").state == "PREEMPTED"
     with pytest.raises(SliceLost):
         create(cloud, asked(cloud, provisioning="spot"))
     delete(cloud, cloud.tpu.get(ZONE, "demo"))
     assert parts(cloud) == []
+
+
+def test_a_spot_slice_is_preempted_although_only_one_of_its_machines_has_ended(
+    cloud: Cloud,
+) -> None:
+    create(cloud, asked(cloud, provisioning="spot"))
+    cloud.control("POST", "nodes/demo-w-002:preempt", {})
+    cloud.clock.sleep(60)
+    for number in (1, 3, 4):
+        cloud.control("POST", f"nodes/demo-w-00{number}:setState", {"state": "RUNNING"})
+    slice_ = cloud.tpu.get(ZONE, "demo")
+    assert (slice_.state, len(slice_.workers)) == ("PREEMPTED", 4)
 
 
 def test_a_slice_that_lost_one_worker_is_repairing_and_one_that_lost_all_is_terminated(
@@ -354,6 +466,49 @@ def test_another_s_group_is_a_slice_and_only_the_group_is_deleted(cloud: Cloud) 
         assert (slice_.name, slice_.accelerator_type, slice_.state) == ("demo", "v6e-16", "READY")
     delete(cloud, slice_)
     assert parts(cloud) == ["demo-b", "theirs"]
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_machine_of_a_regional_group_is_listed_alone_and_deleted_only_without_it(
+    cloud: Cloud, exists: bool
+) -> None:
+    maker = "projects/1/regions/us-east5/instanceGroupManagers/theirs"
+    machine = {
+        "id": "7",
+        "name": "theirs-x1",
+        "zone": f"zones/{ZONE}",
+        "status": "RUNNING",
+        "machineType": "ct6e-standard-4t",
+        "metadata": {"items": [{"key": "created-by", "value": maker}]},
+    }
+    group = {"name": "theirs", "region": "regions/us-east5", "instanceTemplate": ""}
+    pages = (
+        {"items": {f"zones/{ZONE}": {"instances": [machine]}}},
+        {"items": {"regions/us-east5": {"instanceGroupManagers": [group]}}},
+        {"items": {}},
+    )
+    answer = json_reply(200, group) if exists else json_reply(404, {"error": {"code": 404}})
+    done = json_reply(200, {"name": "operation-1"})
+    replies = [json_reply(200, document) for document in (*pages, machine)]
+    with scripted(*replies, answer, done) as server:
+        compute = ComputeSlices(cloud.session, PROJECT, f"{server.url}/compute/v1/")
+        listed = compute.list("-").slices
+        assert [(one.name, one.zone, one.state) for one in listed] == [("theirs-x1", ZONE, "READY")]
+        if exists:
+            with pytest.raises(BadInput, match="a machine of the managed instance group") as caught:
+                compute.delete(ZONE, "theirs-x1")
+            assert "managed delete theirs --region us-east5" in str(caught.value.fix)
+        else:
+            compute.delete(ZONE, "theirs-x1")
+        assert [verb for verb, _ in server.seen[4:]] == ["GET", *([] if exists else ["DELETE"])]
+
+
+def test_a_machine_of_a_group_is_not_deleted_alone(cloud: Cloud) -> None:
+    create(cloud, asked(cloud))
+    with pytest.raises(BadInput, match="a machine of the managed instance group demo") as caught:
+        cloud.tpu.delete(ZONE, "demo-w-002")
+    assert str(caught.value.fix) == f"tpukit delete demo --zone {ZONE}"
+    assert len(parts(cloud)) == 3 + 4 + 4
 
 
 def test_an_unreadable_group_hides_no_slice_and_is_listed_itself(cloud: Cloud) -> None:

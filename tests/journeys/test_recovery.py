@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -113,6 +114,40 @@ def test_a_job_goes_on_through_losses_in_a_row_and_never_runs_twice(
     assert [event["event"] for event in listed["history"]].count("preempted") == losses // 2
     assert [event["event"] for event in listed["history"]].count("vanished") == losses // 2
     gcloud_deletes(portable, "demo")
+
+
+def test_a_job_on_all_workers_of_a_group_of_compute_engine_goes_on_after_preemptions(
+    portable: Tpukit, tmp_path: Path
+) -> None:
+    """The watch is killed between the two; no part of a former group is left."""
+    both = {"TPUKIT_APIS": "tpu,compute", "TPUKIT_ZONE": "us-east5-b"}
+    portable = replace(portable, variables={**portable.variables, **both})
+    job, starts = tmp_path / "job.sh", [tmp_path / str(worker) / "starts" for worker in range(4)]
+    job.write_text(JOB.replace("{folder}", f"{tmp_path}/$1").replace("-e finish", "-e ../finish"))
+    for file in starts:
+        file.parent.mkdir()
+    portable.succeeds("create", "v6e-16", "demo", "--spot", "--api", "compute")
+    command = ("sh", str(job), "{worker}")
+    watch = portable.start("watch", "demo", "--run-id", "train", "--", *command)
+    for loss in range(2):
+        for file in starts:
+            eventually("it starts", partial(begun, file, loss + 1), 120)
+            eventually("it counts", partial(counted, file.parent / "count", lines(file)[-1] + 3))
+        portable.succeeds("emulator", "preempt", "demo")
+        if loss == 0:
+            watch.kill()
+            watch.communicate()
+            watch = portable.start("watch", "demo")
+    for file in starts:
+        eventually("it starts again", partial(begun, file, 3), 120)
+    (tmp_path / "finish").touch()
+    out, err = watch.communicate(timeout=60)
+    assert watch.returncode == 0, out + err
+    assert not list(tmp_path.glob("*/twice"))
+    assert all(lines(file) == sorted(lines(file)) for file in starts)
+    assert len(portable.slices("demo")) == len(portable.rules("demo")) == 1
+    portable.succeeds("delete", "demo", "--yes")
+    assert portable.slices("demo") == portable.rules("demo") == []
 
 
 def gcloud_deletes(tpukit: Tpukit, name: str) -> None:

@@ -1,4 +1,4 @@
-"""A recipe of one's own is a file that extends another; a project's has to be trusted."""
+"""A recipe of one's own is a file, which may extend another; a project's has to be trusted."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from tpukit.errors import BadInput, SecurityRefusal
 from tpukit.provision.own_recipes import OwnRecipes
 from tpukit.provision.recipes import Recipe
+from tpukit.smoke.runner import check_level
 
 MINE = """
 name = "mine"
@@ -46,6 +47,47 @@ def test_it_has_all_of_what_it_extends_and_holds_to_its_lock(tmp_path):
 def test_it_adds_variables_to_those_of_what_it_extends(tmp_path):
     mine = Recipe.named("mine", own(tmp_path, mine=MINE + '[environment]\nA = "1"\n'))
     assert mine.environment == {"JAX_COMPILATION_CACHE_DIR": "{compilation_cache}", "A": "1"}
+
+
+def test_without_extends_it_has_only_its_own_packages_and_no_smoke_test(tmp_path):
+    text = MINE.replace('extends = "flax"', "") + '[[releases]]\npythons = ["3.11", "3.12"]\n'
+    mine = Recipe.named("mine", own(tmp_path, mine=text))
+    (release,) = mine.releases
+    assert [package.requirement for package in release.packages] == ["einops==0.8.1", "grain>=0.2"]
+    assert release.stand_in_packages == release.packages
+    assert (mine.pythons, mine.managed_python) == (("3.11", "3.12"), "3.12")
+    assert (mine.architecture, mine.modules, mine.environment) == ("x86_64", ("einops",), {})
+    assert mine.lock_text("3.12", emulated=False) == ""
+    check_level(mine, 0)
+    with pytest.raises(BadInput, match="the recipe mine has no smoke test"):
+        check_level(mine, 1)
+
+
+def test_it_may_have_a_service_and_another_recipe_inherits_it(tmp_path):
+    service = '[service]\ncommand = "serve {port}"\nport = 9000\n'
+    yours = MINE.replace('"mine"', '"yours"').replace('"flax"', '["flax", "mine"]')
+    recipes = own(tmp_path, mine=MINE + service, yours=yours)
+    mine = Recipe.named("mine", recipes).service
+    assert mine
+    assert (mine.command, mine.port, mine.ready, mine.stand_in) == ("serve {port}", 9000, "/", "")
+    assert Recipe.named("yours", recipes).service == mine
+
+
+@pytest.mark.parametrize(
+    ("lines", "reason"),
+    [
+        ("port = 1", "service.command: it is missing"),
+        ('command = "a"\nport = 70000', "service.port"),
+        ('command = "a"\nport = 1\nready = "health"', "service.ready"),
+        ('command = "a"\nport = 1\nstand_in = "mine"', "service.stand_in"),
+        ('command = "a\\nb"\nport = 1', "service.command"),
+        ('command = "a"\nport = 1\nunknown = 1', "service.unknown"),
+    ],
+)
+def test_a_service_that_makes_no_sense_is_refused(tmp_path, lines, reason):
+    with pytest.raises(BadInput) as caught:
+        Recipe.named("mine", own(tmp_path, mine=f"{MINE}[service]\n{lines}\n"))
+    assert caught.value.reason.startswith(reason)
 
 
 def test_the_python_that_is_fetched_is_one_that_it_has_a_release_for(tmp_path):
@@ -87,7 +129,7 @@ def test_what_is_wrong_in_one_is_one_error_that_says_where(tmp_path):
         MINE.replace("grain>=0.2", "./grain"): ("mine.toml is not a recipe (packages.1: ", ""),
         MINE.replace('"mine"', '"other"'): ("mine.toml names its recipe other", ""),
         MINE.replace('"mine"', '"../x"'): ("mine.toml is not a recipe (name: ", ""),
-        MINE.replace('extends = "flax"', ""): ("mine.toml extends nothing", ""),
+        MINE.replace('extends = "flax"', ""): ("there is no Python for which", ""),
         MINE.replace('"flax"', '"flux"'): ('"flux", which mine extends is not a recipe', ""),
         MINE.replace('"flax"', '"mine"'): ("in a circle: mine -> mine", ""),
         MINE.replace('"flax"', '["jax", "torch_xla"]'): ("cannot share an environment", "libtpu"),

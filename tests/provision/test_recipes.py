@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
+from tpukit.accelerators import all_types
 from tpukit.errors import BadInput
 from tpukit.provision import recipe_names
 from tpukit.provision.packages import Package
 from tpukit.provision.recipes import Recipe
 from tpukit.ssh.worker_files import venv_python
 
+ROOT = Path(__file__).parents[2]
 RECIPES = [Recipe.named(name) for name in recipe_names()]
 RELEASES = [release for recipe in RECIPES for release in recipe.releases]
 
 
-def test_the_recipes():
-    names = ("accelerate", "flax", "jax", "tensorflow", "torch_tpu", "torch_xla")
-    assert recipe_names() == names
+def test_the_pages_have_every_recipe():
+    for page in ("how-to/install-requirements.md", "explanation/frameworks.md"):
+        text = (ROOT / "docs" / page).read_text()
+        assert not [name for name in recipe_names() if f"`{name}`" not in text], page
 
 
 def test_each_python_has_one_release_and_the_fetched_one_has_the_preferred():
@@ -47,7 +51,10 @@ def test_stand_ins_are_the_same_versions_without_the_tpu_driver():
                 package for package in release.stand_in_packages if package.name == "libtpu"
             ]
             assert not [
-                package for package in release.stand_in_packages if "[tpu]" in package.requirement
+                package
+                for package in release.stand_in_packages
+                # MaxText's extra has all of its packages.
+                if "[tpu]" in package.requirement and package.name != "maxtext"
             ]
             if not recipe.no_stand_in:
                 versions = [
@@ -55,6 +62,14 @@ def test_stand_ins_are_the_same_versions_without_the_tpu_driver():
                     for packages in (release.packages, release.stand_in_packages)
                 ]
                 assert versions[0] == versions[1], recipe.name
+
+
+def test_each_recipe_fits_the_default_runtime_version_of_every_type():
+    usual = {type_.runtime_version for type_ in all_types()}
+    for recipe in RECIPES:
+        assert not [version for version in usual if recipe.runtime_doubt(version)], recipe.name
+        for version in ("tpu-vm-tf-2.16.1-pjrt", "tpu-vm-cos-stable", "tpu-vm-pt-1.13"):
+            assert f"{recipe.name} is not known to fit runtime" in recipe.runtime_doubt(version)
 
 
 def test_two_frameworks_never_share_an_environment():
@@ -162,14 +177,34 @@ def test_torch_is_pinned_to_torch_xla():
     assert pins["torch"] == pins["torch_xla"]
 
 
+def test_vllm_takes_the_versions_that_its_plugin_pins_instead_of_jax_s_own():
+    (release,) = Recipe.named("vllm").releases
+    pins = {package.name: package.version for package in release.packages}
+    lock = Recipe.named("vllm").lock_text("3.12", emulated=False)
+    assert (pins["jax"], pins["libtpu"], pins["tpu-info"]) == ("0.11.2", "0.0.48", "0.7.1")
+    assert "\ntorch==" in lock
+    assert "\nflax==0.12.10 " in lock
+    assert Recipe.named("vllm").environment["VLLM_XLA_CACHE_PATH"] == "{compilation_cache}"
+    assert Recipe.named("jax").service is None
+
+
+def test_vllm_for_gpus_is_refused_beside_vllm_for_tpus():
+    for line in ("vllm==0.11.0", "vllm", "torch_xla"):
+        with pytest.raises(BadInput, match="cannot share an environment with vllm"):
+            Recipe.named("vllm").check_beside([Package.parse(line)])
+    with pytest.raises(BadInput, match="but vllm has 0"):
+        Recipe.named("vllm").check_beside([Package.parse("jax==0.12.0.1")])
+
+
 def test_an_unknown_recipe_is_refused_with_the_nearest():
+    every = f"one of {', '.join(recipe_names())}"
     cases = [
         ("jaxx", "did you mean jax?"),
         ("torch-xla", "did you mean torch_xla?"),
         ("pytorch", "did you mean torch_xla?"),
-        ("", "one of accelerate, flax, jax, tensorflow, torch_tpu, torch_xla"),
-        ("../errors", "one of accelerate, flax, jax, tensorflow, torch_tpu, torch_xla"),
-        ("z" * 10_000, "one of accelerate, flax, jax, tensorflow, torch_tpu, torch_xla"),
+        ("", every),
+        ("../../x", every),
+        ("z" * 10_000, every),
     ]
     for name, fix in cases:
         with pytest.raises(BadInput) as caught:

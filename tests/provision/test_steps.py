@@ -27,6 +27,7 @@ HOME = "/home/me"
 UV = f"{HOME}/.tpukit/uv-{UV_VERSION}"
 RUN_UV = f"{UV}/bin/uv --no-progress --color=never"
 VENV = f"{HOME}/.tpukit/venvs/jax"
+VENV_OF_VLLM = f"{HOME}/.tpukit/venvs/vllm"
 JAX_PINS = "'jax[tpu]==0.12.0.1' jaxlib==0.12.0.1 libtpu==0.0.50.1 requests tpu-info==0.14.2"
 LOCKED = f"--require-hashes --requirements {VENV}/tpukit-lock.txt"
 
@@ -93,6 +94,12 @@ TABLE = {
         fails="an emulated worker cannot have torch_tpu",
         recipe="torch_tpu",
     ),
+    "vllm on the emulator": Row(
+        "system",
+        facts(on=host(emulated_devices=8)),
+        fails="an emulated worker cannot have vllm",
+        recipe="vllm",
+    ),
     "an old glibc": Row(
         "system", facts(on=host(glibc="2.27")), fails="jax needs glibc 2.31 or later"
     ),
@@ -103,6 +110,12 @@ TABLE = {
         says="Darwin arm64, emulated: 8 devices",
     ),
     "room enough": Row("disk", facts(PYTHON_3_12), says="87890 MB free, 3000 MB needed"),
+    "vllm needs a large disk": Row(
+        "disk",
+        facts(PYTHON_3_12, on=host(free_kilobytes=10_000_000)),
+        fails="vllm needs 16000 MB of disk, but only 9765 MB are free",
+        recipe="vllm",
+    ),
     "a full disk": Row(
         "disk",
         facts(PYTHON_3_12, on=host(free_kilobytes=2_000_000)),
@@ -176,6 +189,13 @@ TABLE = {
     "torch_xla runs on 3.10": Row(
         "python", facts(PYTHON_3_10), says="Python 3.10.12 at", recipe="torch_xla"
     ),
+    "vllm has a wheel for one Python": Row(
+        "python",
+        facts(PYTHON_3_11),
+        (f"{RUN_UV} python install 3.12 --install-dir {HOME}/.tpukit/pythons --no-bin",),
+        says="needs Python 3.12, the worker has /opt/python3.11 3.11.7",
+        recipe="vllm",
+    ),
     "no environment": Row("venv", facts(PYTHON_3_12), (f"{RUN_UV} {MAKE} /opt/python3.12 {VENV}",)),
     "an environment that fits": Row(
         "venv", facts(PYTHON_3_12, venvs=(venv("3.11.7"),)), says="with Python 3.11.7"
@@ -194,6 +214,16 @@ TABLE = {
         facts(venvs=(venv(packages={}),)),
         (f"upload {VENV}/tpukit-lock.txt", f"{INSTALL} {LOCKED}"),
         says="missing: jax==0.12.0.1, jaxlib==0.12.0.1, libtpu==0.0.50.1, requests==",
+    ),
+    "vllm on a TPU VM, from its lock": Row(
+        "packages",
+        facts(venvs=(venv(packages={}).model_copy(update={"name": "vllm"}),)),
+        tuple(
+            command.replace(VENV, VENV_OF_VLLM)
+            for command in (f"upload {VENV}/tpukit-lock.txt", f"{INSTALL} {LOCKED}")
+        ),
+        says="missing: jax==0.11.2, jaxlib==0.11.2, libtpu==0.0.48",
+        recipe="vllm",
     ),
     "packages on a Mac, for which there is no lock": Row(
         "packages",
@@ -317,7 +347,8 @@ TABLE = {
         facts(venvs=(venv(),)),
         (
             f"upload {VENV}/tpukit-verify.py",
-            f"{VENV}/bin/python -I {VENV}/tpukit-verify.py jax "
+            f'sh -c \'. "$0" && exec "$@"\' {VENV}/tpukit-variables {VENV}/bin/python -I '
+            f"{VENV}/tpukit-verify.py jax "
             "jax==0.12.0.1 jaxlib==0.12.0.1 libtpu==0.0.50.1 requests tpu-info==0.14.2",
             f"upload {VENV}/tpukit-verified",
         ),

@@ -28,6 +28,11 @@ def test_what_is_installed_as_pinned_is_imported() -> None:
     ]
 
 
+def test_without_modules_only_the_versions_are_compared() -> None:
+    done = verify("", PYTEST)
+    assert (done.returncode, done.stdout) == (0, PYTEST.replace("==", " ") + "\n")
+
+
 @pytest.mark.parametrize(
     ("modules", "pin", "cause"),
     [

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.clocks import HastyClock
 from support.local_cloud import Cloud, FakeClock, running_cloud
 from support.searches import HOUR, Hunter
-from support.slices import at_sleep, create, labelled
+from support.slices import at_sleep, create, delete, labelled
 
 from tpukit.errors import (
     BadInput,
@@ -24,8 +26,9 @@ from tpukit.errors import (
     SliceLost,
     TpukitError,
 )
-from tpukit.models import SliceRequest
+from tpukit.models import Slice, SliceRequest
 from tpukit.slices import change, lifetime, naming
+from tpukit.slices.claim import claim
 from tpukit.slices.ensure import Ensured, ensure
 from tpukit.slices.refusals import Refusal, documents, removals
 
@@ -333,6 +336,27 @@ def test_a_zone_that_a_list_leaves_out_is_read_by_itself(
     assert cloud.nodes() == [cloud.full_name("demo", FREE)]
 
 
+@dataclass
+class Meanwhile:
+    """A provider that lets something happen once, right before a call for a zone."""
+
+    provider: Any
+    method: str
+    zone: str
+    acts: list[Callable[[], object]]
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self.provider, name)
+        if name in ("once", "within", "only"):
+            return lambda *words, **given: replace(self, provider=value(*words, **given))
+        return partial(self._call, value) if name == self.method else value
+
+    def _call(self, call: Callable[..., Any], zone: str, *words: Any) -> Any:
+        if zone == self.zone and self.acts:
+            self.acts.pop()()
+        return call(zone, *words)
+
+
 def silent(cloud: Cloud, zone: str) -> None:
     cloud.fault(method="nodes.list", kind="unreachable", zone=zone, probability=1.0)
     cloud.fault(method="nodes.get", status="UNAVAILABLE", zone=zone, probability=1.0)
@@ -350,10 +374,105 @@ def test_a_zone_that_stays_silent_is_left_out_and_not_asked(
     (refusal,) = refusals
     assert (refusal.zone, refusal.error.reason, refusal.again) == (FREE, "no answer", "later")
     assert "may exist in" in refusal.error.why
-    assert [state for state in cloud.states if "delete this one" in state] == [
-        f"no answer from {FREE}: an older slice demo there bills, "
-        "and the same command would keep that one and delete this one"
+    assert [state for state in cloud.states if "bills too" in state] == [
+        f"no answer from {FREE}: if it has a slice demo, that bills too; "
+        "when it answers, the same command deletes that slice or names both"
     ]
+
+
+def made_while_silent(ada: Hunter, cloud: Cloud, clock: FakeClock, *, complete: bool) -> Slice:
+    """Return the slice of a search while a zone is silent that has an older one.
+
+    The search for the older one was interrupted, unless that slice is `complete`.
+    """
+    if complete:
+        ada.search(FREE)
+    else:
+        cloud.tpu.create(ada.requests(FREE)[0])
+    clock.sleep(60.0)
+    silent(cloud, FREE)
+    made = Hunter(cloud, nonce="n2").search(FREE, FULL[0], seconds=1800.0)[0]
+    assert (made.slice.zone, made.created) == (FULL[0], True)
+    cloud.control("DELETE", "faults")
+    return made.slice
+
+
+def test_a_slice_that_somebody_has_got_stays_when_an_older_unfinished_one_appears(
+    ada: Hunter, cloud: Cloud, clock: FakeClock
+) -> None:
+    mine = made_while_silent(ada, cloud, clock, complete=False)
+    again = Hunter(cloud, nonce="n3").search(FREE, FULL[0])[0]
+    assert (again.slice.id, again.created) == (mine.id, False)
+    assert cloud.nodes() == [cloud.full_name("demo", FULL[0])]
+
+
+def test_two_slices_that_somebody_has_got_end_a_search_that_names_both(
+    ada: Hunter, cloud: Cloud, clock: FakeClock
+) -> None:
+    made_while_silent(ada, cloud, clock, complete=True)
+    for zones in ((FREE, FULL[0]), (CLOSED,)):
+        with pytest.raises(BadInput, match="exists in several zones") as caught:
+            Hunter(cloud, nonce="n3").search(*zones)
+        error = caught.value
+        assert error.exit_code == 2
+        assert [line.split(",")[0] for line in error.exists] == [
+            f"slice demo in {zone}" for zone in (FREE, FULL[0])
+        ]
+        assert [str(error.fix), str(error.otherwise)] == [
+            f"tpukit delete demo --zone {zone}" for zone in (FREE, FULL[0])
+        ]
+    assert len(cloud.nodes()) == 2
+
+
+def test_a_slice_that_a_command_uses_is_not_deleted_for_an_older_one(
+    ada: Hunter, cloud: Cloud, clock: FakeClock
+) -> None:
+    """Both searches were interrupted before their ends."""
+    for zone in (FREE, FULL[0]):
+        cloud.tpu.create(ada.requests(zone)[0])
+        clock.sleep(60.0)
+    used = claim(
+        *(cloud.tpu, cloud.tpu.get(FULL[0], "demo")),
+        deadline=cloud.deadline(HOUR),
+        on_state=cloud.states.append,
+    )
+    assert used.labels[naming.SEARCH] == naming.FOUND
+    assert Hunter(cloud, nonce="n2").search(FREE, FULL[0])[0].slice.id == used.id
+    assert cloud.nodes() == [cloud.full_name("demo", FULL[0])]
+
+
+def test_a_slice_that_is_got_while_another_search_decides_to_delete_it_stays(
+    ada: Hunter, cloud: Cloud, clock: FakeClock
+) -> None:
+    for zone in (FREE, FULL[0]):
+        cloud.tpu.create(ada.requests(zone)[0])
+        clock.sleep(60.0)
+    younger = cloud.tpu.get(FULL[0], "demo")
+    end = partial(claim, cloud.tpu, younger, deadline=cloud.deadline(HOUR), on_state=print)
+    provider = Meanwhile(cloud.tpu, "get", FULL[0], [end])
+    made = Hunter(cloud, nonce="n2", provider=provider).search(FREE, FULL[0])[0]
+    assert made.slice.id == younger.id
+    assert cloud.nodes() == [cloud.full_name("demo", FULL[0])]
+
+
+def test_a_search_whose_account_may_not_update_ends_with_its_slice_and_a_word(
+    ada: Hunter, cloud: Cloud
+) -> None:
+    cloud.fault(preset="permission-denied", method="nodes.patch", probability=1.0)
+    made, _ = ada.search(FREE)
+    assert made.created
+    assert made.slice.labels[naming.SEARCH] == naming.LOOKING
+    assert any("another search may delete it" in state for state in ada.states)
+
+
+def test_a_slice_that_vanishes_at_the_end_of_its_search_is_lost(ada: Hunter, cloud: Cloud) -> None:
+    def vanish() -> None:
+        delete(cloud, cloud.tpu.get(FREE, "demo"))
+
+    ada.provider = Meanwhile(cloud.tpu, "update", FREE, [vanish])
+    with pytest.raises(SliceLost):
+        ada.search(FREE)
+    assert cloud.nodes() == []
 
 
 def test_a_search_goes_on_until_a_silent_zone_answers(

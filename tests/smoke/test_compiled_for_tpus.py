@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import libtpu
 
 from tpukit.accelerators import GENERATIONS
+from tpukit.provision import recipe_names
 from tpukit.provision.recipes import Recipe
 from tpukit.ssh.programs import program_text
 
@@ -26,6 +28,12 @@ pytestmark = [pytest.mark.full_size, pytest.mark.timeout(1800)]
 PROGRAM = Path(__file__).parent.parent / "support" / "compiled_for_tpus.py"
 JAX = Recipe.named("jax")
 TEXT = program_text(*(f"smoke/{name}" for name in (*JAX.smoke.files(3), "smoke_program.py")))
+#: Recipes with the same programs and another JAX.
+OTHERS = [
+    recipe.name
+    for recipe in map(Recipe.named, recipe_names())
+    if recipe.smoke == JAX.smoke and not libtpu.pins(recipe) <= libtpu.pins(JAX)
+]
 #: Topologies of one worker and of several, as libtpu calls them.
 TOPOLOGIES = {
     "v2": ("v2:2x2", "v2:4x4"),
@@ -115,6 +123,14 @@ def test_every_chain_moves_the_bytes_that_its_figure_counts_and_copies_nothing(
             *("matmul", "hbm", "all-reduce", "link"),
         }, name
     assert not [line for each, line in zip(chains, lines, strict=True) if wrong(each)]
+
+
+@pytest.mark.gigabytes
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_recipe_with_a_jax_of_its_own_compiles_the_smoke_test(name: str, tmp_path: Path) -> None:
+    told = compiled(libtpu.install(tmp_path, name), [(TEXT, "v6e:2x2", "")])
+    programs = {each["program"].split(" ")[0] for each in told}
+    assert {"product", "exchange", "hash", "pattern", "matmul"} <= programs
 
 
 @pytest.mark.long

@@ -1,6 +1,6 @@
 """Every recipe, with real packages: it computes, a second run changes nothing, undo leaves nothing.
 
-`torch_tpu` has no packages that stand in for it.
+A recipe without packages that stand in for its own is only planned, and refused with its reason.
 """
 
 from __future__ import annotations
@@ -17,15 +17,29 @@ from support.local_worker import LocalWorker, seconds
 from tpukit.accelerators import AcceleratorType
 from tpukit.provision import recipe_names
 from tpukit.provision.apply import provision
+from tpukit.provision.provisioning import plan_all
 from tpukit.provision.recipes import Recipe
 from tpukit.provision.undo import undo_all
+from tpukit.provision.wanted import Wanted
 from tpukit.smoke.runner import smoke
 
-LIGHT, HEAVY = {"jax", "flax", "tensorflow"}, {"torch_xla", "accelerate"}
-NONE = {"torch_tpu"}
+HEAVY_MEGABYTES = 3000
+RECIPES = [Recipe.named(name) for name in recipe_names()]
+NONE = [recipe.name for recipe in RECIPES if recipe.no_stand_in]
+#: Those that download gigabytes.
+HEAVY = [
+    recipe.name
+    for recipe in RECIPES
+    if recipe.releases[0].stand_in_disk_megabytes > HEAVY_MEGABYTES
+]
+LIGHT = [recipe.name for recipe in RECIPES if recipe.name not in (*NONE, *HEAVY)]
+#: Keras stands for those that add small packages to JAX.
+LONG = {"equinox", "haiku", "ray"}
 #: What tests beside this one change in /etc: accounts that come and go.
 _ACCOUNTS = re.compile(r"/etc/(\.pwd\.lock|(passwd|shadow|group|gshadow|subuid|subgid)[-+.]?.*)")
 _SUDO = "/etc/sudoers.d"
+#: What Keras and EasyDeL keep in the home of whoever imports them.
+_IMPORTED = re.compile(r"\.keras|\.cache/(easydel|ejkernel-cache)|ejkernel-presistent-cache")
 
 
 def listing(*folders: Path) -> Iterator[tuple[str, str, str]]:
@@ -62,22 +76,30 @@ def check(name: str, home: Path) -> None:
     assert report.stand_in == "8 CPU devices standing in for 8 TPU cores", name
     (undone,) = undo_all([worker], [], deadline=seconds(300))
     assert (undone.undone, undone.error) == ((name,), "")
-    # Keras keeps settings of its own in the home of whoever imports it.
-    keras = {each for each in listing(home) if each[0].startswith(str(home / ".keras"))}
-    assert {*listing(home, Path("/etc"))} - keras == before, name
-
-
-def test_no_recipe_is_left_out():
-    assert {*recipe_names()} == LIGHT | HEAVY | NONE
+    left = {each for each in listing(home) if _IMPORTED.match(str(Path(each[0]).relative_to(home)))}
+    assert {*listing(home, Path("/etc"))} - left == before, name
 
 
 @pytest.mark.full_size
-def test_light_recipes_compute_and_leave_nothing(tmp_path):
-    for name in sorted(LIGHT):
-        check(name, tmp_path)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.long] if name in LONG else []) for name in LIGHT],
+)
+def test_a_light_recipe_computes_and_leaves_nothing(name, tmp_path):
+    check(name, tmp_path)
 
 
 @pytest.mark.gigabytes
-def test_heavy_recipes_compute_and_leave_nothing(tmp_path):
-    for name in sorted(HEAVY):
-        check(name, tmp_path)
+@pytest.mark.parametrize("name", HEAVY)
+def test_a_heavy_recipe_computes_and_leaves_nothing(name, tmp_path):
+    check(name, tmp_path)
+
+
+@pytest.mark.parametrize("name", NONE)
+def test_a_recipe_without_stand_ins_is_refused_before_anything_changes(name, tmp_path):
+    worker = LocalWorker(tmp_path, environment={"TPUKIT_EMULATED_DEVICES": "8"}).remote()
+    recipe = Recipe.named(name)
+    (plan,) = plan_all([worker], Wanted((), (recipe,)), deadline=seconds(60))
+    assert plan.steps[-1].outcome == "refused"
+    assert recipe.no_stand_in in plan.steps[-1].detail
+    assert not (tmp_path / ".tpukit/venvs").exists()

@@ -397,7 +397,7 @@ def test_a_recipe_without_such_a_level_is_refused_before_anything_is_asked(tmp_p
                 deadline=limit,
                 load=Load(level),
             )
-        assert "--with flax or jax has all" in caught.value.fix.note
+        assert "--with jax has all levels" in caught.value.fix.note
 
 
 def test_a_bench_that_does_not_answer_is_a_failure(tmp_path):

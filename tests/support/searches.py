@@ -39,7 +39,7 @@ class Hunter:
                     accelerator_type=type_,
                     api=api,
                     runtime_version=_IMAGES[api],
-                    labels={naming.SEARCH: "1"},
+                    labels={naming.SEARCH: naming.LOOKING},
                 ),
                 self.owner,
                 self.nonce,

@@ -417,7 +417,7 @@ def test_another_s_slice_of_that_name_elsewhere_is_left_alone(scene: Scene) -> N
     assert scene.cloud.tpu.get(OTHER_ZONE, "demo").id == hers.id
 
 
-@pytest.mark.parametrize("labels", [{}, {naming.SEARCH: "1"}])
+@pytest.mark.parametrize("labels", [{}, {naming.SEARCH: naming.LOOKING}])
 def test_a_slice_of_ours_of_that_name_in_a_zone_of_no_concern_is_another_one(
     scene: Scene, labels: dict[str, str]
 ) -> None:
@@ -992,7 +992,7 @@ def test_each_state_has_its_word(cloud: Cloud) -> None:
         "REPAIRING": "coming",
         "A_NEW_ONE": "coming",
         "STOPPED": "stopped",
-        "STOPPING": "stopped",
+        "STOPPING": "coming",
         "DELETING": "being deleted",
         "PREEMPTED": "preempted",
         "TERMINATED": "terminated",

@@ -53,7 +53,8 @@ class Cleanup:
     """Deletes slices and queued resources, with everything that was made for them.
 
     `on_state` returns the callback for the states of the thing with a name. `after` is called with
-    each deleted slice, to forget this machine's records of it.
+    each deleted slice, to forget this machine's records of it. `others` are the APIs that settings
+    leave out: a slice there may share the name, the tag and so the rule of one of ours.
     """
 
     provider: SliceProvider
@@ -63,6 +64,7 @@ class Cleanup:
     on_state: Callable[[str], OnState]
     on_warning: OnWarning
     after: Callable[[Slice], object] = lambda slice_: None
+    others: Sequence[SliceProvider] = ()
 
     def reap(self, due: Sequence[Leftover], deadline: Deadline) -> Deleted:
         """Delete leftovers, with everything that was made for them.
@@ -204,6 +206,12 @@ class Cleanup:
                 with suppress(NotFound):
                     if tag in provider.get(thing.zone, name).tags:
                         continue
+                beside = ssh_rule.slices_beside(
+                    [other.within(deadline) for other in self.others], thing.zone
+                )
+                if any(tag in slice_.tags for slice_ in beside):
+                    self.on_warning(f"firewall rule {tag} stays: another API has a {name} with it")
+                    continue
                 ssh_rule.remove_all(self.firewall.within(deadline).of(host), tag)
             except TpukitError as error:
                 self.on_warning(f"the firewall rule of {name} stays: {error.summary()}")
@@ -262,11 +270,13 @@ class Cleanup:
             listed = self.provider.list("-") if there else SliceList(())
             if listed.unreachable:
                 raise TpukitError(f"no answer from {', '.join(listed.unreachable)}")
+            ours, apis = [rule for _, rule in there], self.provider.apis
+            gone = ssh_rule.left_over(ours, listed.slices, self.project, apis)
+            beside = ssh_rule.slices_beside(self.others, "-") if gone else []
         except TpukitError as error:
             self.on_warning(f"firewall rules were not checked: {error.summary()}")
             return ()
-        ours, apis = [rule for _, rule in there], self.provider.apis
-        gone = ssh_rule.left_over(ours, listed.slices, self.project, apis)
+        gone = ssh_rule.left_over(gone, beside, self.project, apis)
         return [(rules, rule) for rules, rule in there if rule in gone]
 
     def _rules(self) -> Sequence[tuple[FirewallProvider, FirewallRule]]:

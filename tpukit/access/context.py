@@ -41,6 +41,7 @@ class Context:
     internal: bool = False  #: True if connections go to internal addresses
     proxied: bool = False  #: True if connections go through a proxy or another host
     os_logins: OsLogins | None = None
+    others: Callable[[], Sequence[SliceProvider]] = tuple  #: of the APIs that settings leave out
     accept_new: bool = False  #: True if a worker's first host key is trusted when none is published
 
     def within(self, deadline: Deadline, *, patient: bool = False) -> Context:

@@ -34,6 +34,7 @@ from tpukit.errors import (
 from tpukit.models import QueueRequest, Slice, SliceList, SliceRequest
 from tpukit.slices import capacity, naming
 from tpukit.slices.capacity import Search
+from tpukit.slices.claim import found
 from tpukit.slices.ensure import Ensured, check_same, ensure
 from tpukit.slices.last_seen import OnState, last_seen, naming_what_exists
 from tpukit.slices.queue_requests import WAITING, ensure_queued, wait_queued
@@ -116,7 +117,8 @@ def ensure_somewhere(
         return Reachable(ensured.slice, ensured.created, opening)
 
     if search.single:
-        return attempt(search.requests[0])
+        made = attempt(search.requests[0])
+        return replace(made, slice=found(context.provider, made.slice, deadline=deadline))
     try:
         made, refusals = capacity.obtain(
             context.provider,
@@ -179,7 +181,9 @@ def _remove_rules(context: Context, requests: Sequence[SliceRequest]) -> None:
     """
     with suppress(TpukitError):
         listed = context.provider.list("-") if requests else SliceList(())
-        named = [slice_.zone for slice_ in listed.slices if slice_.name == requests[0].name]
+        beside = ssh_rule.slices_beside(context.others(), "-") if requests else []
+        there = (*listed.slices, *beside)
+        named = [slice_.zone for slice_ in there if slice_.name == requests[0].name]
         names = {
             ssh_rule.tag(request.project, request.zone, request.name)
             for request in requests

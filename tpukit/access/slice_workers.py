@@ -167,6 +167,7 @@ class _SliceAccess:
                 self._check,
                 len(self.slice.workers),
                 self.slice.accelerator_type,
+                runtime_version=self.slice.runtime_version,
             )
             for index in self._chosen
         ]

@@ -8,8 +8,16 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from tpukit.access import packet_filter
-from tpukit.errors import BadInput, Fix, NotFound, SecurityRefusal
-from tpukit.google.provider import FirewallProvider
+from tpukit.errors import (
+    BadInput,
+    Fix,
+    NotAllowed,
+    NotEnabled,
+    NotFound,
+    SecurityRefusal,
+    TpukitError,
+)
+from tpukit.google.provider import FirewallProvider, SliceProvider
 from tpukit.models import FirewallRule, Slice
 
 SSH = "tcp:22"
@@ -52,6 +60,21 @@ def left_over(
         and ("compute" if "/instances/" in rule.description else "tpu") in apis
     ]
     return tuple(rule for rule in ours if _made_for(rule) not in living)
+
+
+def slices_beside(others: Iterable[SliceProvider], zone: str) -> list[Slice]:
+    """Return the slices of the APIs that settings leave out; they may share rules with others.
+
+    An API that may not be read has none. Raises `TpukitError` if a zone does not answer.
+    """
+    slices = list[Slice]()
+    for provider in others:
+        with suppress(NotAllowed, NotEnabled):
+            listed = provider.list(zone)
+            if listed.unreachable:
+                raise TpukitError(f"no answer from {', '.join(listed.unreachable)}")
+            slices += listed.slices
+    return slices
 
 
 def is_ours(rule: FirewallRule) -> bool:

@@ -12,11 +12,11 @@ import subprocess
 import sys
 import time
 
+from tpukit.agent.loopback import LOOPBACK, free_port
 from tpukit.agent.main import Home, Request, say
 
 #: Jupyter's servers, the most complete first; each can run as a module.
 _SERVERS = ("jupyterlab", "notebook", "jupyter_server")
-_LOOPBACK = "127.0.0.1"
 _LOOK_SECONDS = 0.25
 _GRACE_SECONDS = 8.0
 
@@ -36,7 +36,7 @@ def serve_notebook(home: Home, request: Request) -> None:
         return
     lease = os.path.join(os.environ["TPUKIT_JOB"], "lease")
     open(lease, "w").close()
-    port = _free_port()
+    port = free_port()
     process = subprocess.Popen([sys.executable, "-m", server, *_options(port)])
     signal.signal(signal.SIGTERM, lambda *_: process.terminate())
     sys.exit(_serve(process, port, lease, request["seconds"]))
@@ -44,7 +44,7 @@ def serve_notebook(home: Home, request: Request) -> None:
 
 def _options(port: int) -> list[str]:
     own = {
-        "ip": _LOOPBACK,
+        "ip": LOOPBACK,
         "port": port,
         "port_retries": 0,
         "open_browser": False,
@@ -76,14 +76,7 @@ def _serve(process: subprocess.Popen[bytes], port: int, lease: str, seconds: flo
     return status if status >= 0 else 128 - status
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((_LOOPBACK, 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def _answers(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection((_LOOPBACK, port), 1.0):
+    with contextlib.suppress(OSError), socket.create_connection((LOOPBACK, port), 1.0):
         return True
     return False

@@ -42,6 +42,7 @@ SECTIONS = {
         "ssh": "Open a shell on a worker, or run a command.",
         "run": "Run a command once on every worker.",
         "train": "Push this folder, run a command there on every worker, and follow it to its end.",
+        "serve": "Serve a model on a slice, and reach it on this machine.",
         "cp": "Copy files and folders to workers or from them.",
         "push": "Copy a working tree to every worker.",
         "top": "Show the load of every worker and its chips.",
@@ -61,6 +62,7 @@ SECTIONS = {
         "forward": "Reach ports of a worker on this machine.",
         "report": "Write one HTML page about a slice, its checks, environments and runs.",
         "notebook": "Open Jupyter on a worker, with the provisioned environment.",
+        "ray": "Join the workers of slices to a Ray cluster.",
         "mcp": "Serve tools for coding agents on standard input and output.",
     },
     "Settings and state": {
@@ -75,7 +77,7 @@ SECTIONS = {
 }
 SUMMARIES = {name: summary for names in SECTIONS.values() for name, summary in names.items()}
 #: Those that are groups of commands.
-GROUPS = ("firewall", "provision", "emulator", "config", "queue")
+GROUPS = ("firewall", "provision", "emulator", "config", "queue", "ray")
 VERBS = tuple(name for name in SUMMARIES if name not in GROUPS)
 #: A command with more parameters has a section of flags for each subject.
 _MANY = 24

@@ -10,7 +10,14 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from tpukit.accelerators import AcceleratorType, is_listed, meant_zone, runtime_fits, unlisted
+from tpukit.accelerators import (
+    AcceleratorType,
+    is_listed,
+    meant_zone,
+    retired_runtime,
+    runtime_fits,
+    unlisted,
+)
 from tpukit.cli.parameters import Purpose, Ttl, life, pairs, words
 from tpukit.cli.toolkit import Toolkit
 from tpukit.clock import Clock
@@ -54,9 +61,7 @@ class RequestFlags:
     ] = ""
     allow_unfit_runtime: Annotated[
         bool,
-        Option(
-            "--allow-unfit-runtime", help="Allow a runtime version known not to find the chips."
-        ),
+        Option("--allow-unfit-runtime", help="Allow a runtime version that is known not to fit."),
     ] = False
     labels: Annotated[str, Option(metavar="KEY=VALUE,…", help="Labels of the slice.")] = ""
     tags: Annotated[str, Option(metavar="TAG,…", help="Additional network tags.")] = ""
@@ -326,7 +331,7 @@ def _runtime(accelerator: AcceleratorType, flags: RequestFlags, api: str) -> str
             f"the runtime version for {accelerator.name} is unknown",
             fix=Fix(note="add --runtime-version"),
         )
-    bad = runtime_fits(accelerator, wanted) if wanted else None
+    bad = runtime_fits(accelerator, wanted) or retired_runtime(wanted)
     if bad and not flags.allow_unfit_runtime:
         raise BadInput(
             bad,

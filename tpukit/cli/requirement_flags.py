@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,8 +14,10 @@ from tpukit.errors import BadInput, Fix
 
 if TYPE_CHECKING:
     from tpukit.console import Console
+    from tpukit.models import SliceRequest
     from tpukit.provision.recipes import Recipe
     from tpukit.provision.requirements import Requirements
+    from tpukit.ssh.worker import RemoteWorker
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,38 @@ def on_top(
     for recipe in recipes if requirements else ():
         recipe.check_beside(requirements.packages if requirements else ())
     return requirements
+
+
+def check_requested_runtimes(recipe: Recipe, requests: Iterable[SliceRequest]) -> None:
+    """Raise `BadInput` if the recipe is not known to fit a runtime version of the Cloud TPU API."""
+    for request in requests:
+        doubt = recipe.runtime_doubt(request.runtime_version) if request.api == "tpu" else ""
+        if doubt:
+            raise BadInput(
+                doubt,
+                fix=Fix(note="leave --runtime-version out: each type has a default that fits"),
+                otherwise=Fix(note="--allow-unfit-runtime, if you know better"),
+            )
+
+
+def check_runtimes(
+    recipes: Sequence[Recipe], workers: Iterable[RemoteWorker], console: Console
+) -> None:
+    """Warn if a recipe is not known to fit the workers' runtime version.
+
+    Raises `BadInput` if it is retired.
+    """
+    from tpukit.accelerators import retired_runtime
+
+    slices = {worker.slice: worker for worker in workers if recipes}
+    for worker in slices.values():
+        if retired := retired_runtime(worker.runtime_version):
+            raise BadInput(
+                f"{worker.slice} cannot have {recipes[0].name}: {retired}",
+                fix=Fix.command("tpukit", "create", worker.accelerator_type, note="makes another"),
+            )
+        for doubt in filter(None, (each.runtime_doubt(worker.runtime_version) for each in recipes)):
+            console.warn(doubt)
 
 
 def warn_of_experiments(recipes: Sequence[Recipe], console: Console) -> None:

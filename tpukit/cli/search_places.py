@@ -25,7 +25,7 @@ from tpukit.errors import BadInput, Fix, NoCapacity, TpukitError
 from tpukit.models import QUEUE_ONLY, SliceRequest
 from tpukit.slices.capacity import Search
 from tpukit.slices.lifetime import CLAIM
-from tpukit.slices.naming import SEARCH
+from tpukit.slices.naming import LOOKING, SEARCH
 from tpukit.slices.quota_names import needs
 from tpukit.slices.refusals import AFTER_FIX, Refusal, place
 from tpukit.text import one_line
@@ -141,7 +141,7 @@ def search(
     if not capacity.given:
         return Search(requests, seconds=timeout)
     refused = _without_quota(toolkit, requests) if capacity.anywhere else []
-    sought = [replace(request, labels={**request.labels, SEARCH: "1"}) for request in requests]
+    sought = [replace(request, labels={**request.labels, SEARCH: LOOKING}) for request in requests]
     until = toolkit.deadline(asking) if asking else None
     return Search(sought, until, timeout, refused=refused)
 

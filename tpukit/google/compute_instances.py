@@ -34,8 +34,13 @@ from tpukit.models import (
 from tpukit.text import one_line
 
 _PREEMPTED = "compute.instances.preempted"
+#: The states that a preemption may explain. A group is REPAIRING if some of its machines run on.
+_ENDING = ("STOPPING", "STOPPED", "REPAIRING")
 #: The types of operations of our verbs.
-_VERBS = {"delete": ("delete",), "update": ("setLabels", "setTags", "setMetadata")}
+_VERBS = {
+    "delete": ("delete", "compute.instanceGroupManagers.delete"),
+    "update": ("setLabels", "setTags", "setMetadata"),
+}
 
 
 class ComputeInstances(RestProvider):
@@ -132,11 +137,12 @@ class ComputeInstances(RestProvider):
         return operation
 
     def operations(self, zone: str, name: str, verb: str, since: str = "") -> frozenset[str]:
-        target = f"/zones/{zone}/instances/{name}"
+        kinds = ("instances", "instanceGroupManagers")
+        targets = tuple(f"/zones/{zone}/{kind}/{name}" for kind in kinds)
         return frozenset(
             f"projects/{self._project}/zones/{zone}/operations/{one_line(operation['name'])}"
             for operation in self._operations(zone)
-            if str(operation.get("targetLink")).endswith(target)
+            if str(operation.get("targetLink")).endswith(targets)
             and operation.get("operationType") in _VERBS[verb]
             and instance_json.utc(str(operation.get("insertTime") or ""))[:19] >= since[:19]
         )
@@ -175,21 +181,22 @@ class ComputeInstances(RestProvider):
 
     def _read(self, instance: Any) -> Slice:
         slice_ = instance_json.read_instance(instance, self._project)
-        return self._with_cause(slice_, (slice_.id,))
+        return self._with_cause(slice_, (slice_.id,) if slice_.state != "REPAIRING" else ())
 
-    def _with_cause(self, slice_: Slice, ids: Collection[str]) -> Slice:
-        """Return a stopped spot slice as PREEMPTED if Google has ended its machines."""
-        if slice_.state != "STOPPED" or slice_.provisioning not in ("spot", "preemptible"):
+    def _with_cause(self, slice_: Slice, ended: Collection[str]) -> Slice:
+        """Return a spot slice as PREEMPTED if Google has ended machines of it, by their ids."""
+        spot = slice_.provisioning in ("spot", "preemptible")
+        if not (ended and spot and slice_.state in _ENDING):
             return slice_
         mine = [
             operation
             for operation in self._operations(slice_.zone)
-            if operation.get("targetId") in ids
-            and operation.get("operationType") in (_PREEMPTED, "stop")
+            if operation.get("targetId") in ended
+            and operation.get("operationType") in (_PREEMPTED, "stop", "delete")
         ]
         last = max(mine, key=_moment, default={})
-        ended = last.get("operationType") == _PREEMPTED
-        return instance_json.ended_by_google(slice_) if ended else slice_
+        preempted = last.get("operationType") == _PREEMPTED
+        return instance_json.ended_by_google(slice_) if preempted else slice_
 
     def _operations(self, zone: str) -> Sequence[dict[str, Any]]:
         doing, operations = "list operations", list[dict[str, Any]]()

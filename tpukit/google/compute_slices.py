@@ -2,7 +2,8 @@
 
 A create makes a template, a workload policy and a group, in this order; `start` makes those that
 are missing. A delete goes back the same way, one part for each call. So each part that a killed
-command leaves is in the list, with its template, as a STOPPED slice.
+command leaves is in the list, with its template, as a STOPPED slice. If the group is gone and has
+left machines, they are the slice, in state REPAIRING, and a delete ends them before the template.
 """
 
 from __future__ import annotations
@@ -53,9 +54,14 @@ class ComputeSlices(ComputeInstances):
         instances, silent = self._items(doing, "instances", zone)
         groups, mute = self._parts(doing, zone, instances)
         joined = {(parts.zone, parts.name) for parts in groups if parts.group is not None}
+        left = {id(member) for parts in groups if parts.group is None for member in parts.members}
         silent = tuple(dict.fromkeys((*silent, *mute)))
         with reading(doing):
-            singles = [one for one in instances if not _belongs(one, joined, silent)]
+            singles = [
+                one
+                for one in instances
+                if id(one) not in left and not _belongs(one, joined, silent)
+            ]
             several = [
                 self._whole(parts)
                 for parts in groups
@@ -90,13 +96,22 @@ class ComputeSlices(ComputeInstances):
         """Delete a machine, or the next part of a slice of several.
 
         Returns "" for a part, so that the caller asks again until nothing is left.
+
+        Raises `BadInput` for one machine of a group, which would make it again.
         """
-        if self._is_machine(zone, name):
+        doing = f"delete slice {name}"
+        if machine := self._machine(zone, name):
+            self._check_alone(doing, machine)
             return super().delete(zone, name)
-        parts, doing = self._several(zone, name), f"delete slice {name}"
+        parts = self._several(zone, name)
         if parts.group is not None:
             self._write(doing, "DELETE", group_json.group_path(zone, name))
-        if parts.ours and (parts.group is None or self._note):
+        left = parts.members if parts.group is None else ()
+        for member in left:
+            if member.get("status") != "STOPPING":
+                with suppress(NotFound):
+                    super().delete(zone, str(member["name"]))
+        if parts.ours and (self._note or not (parts.group or left)):
             self._remove_parts(doing, parts)
         return ""
 
@@ -105,7 +120,7 @@ class ComputeSlices(ComputeInstances):
         if self._is_machine(zone, name):
             return super().start(zone, name)
         parts = self._several(zone, name)
-        if parts.group is not None:
+        if parts.group is not None or parts.members:
             _refuse("started", parts)
         return self._completed(f"start slice {name}", parts)
 
@@ -173,7 +188,8 @@ class ComputeSlices(ComputeInstances):
     def _whole(self, parts: SliceParts) -> Slice:
         with reading(f"read slice {parts.name}"):
             slice_ = group_json.read_slice(parts, self._project)
-        return self._with_cause(slice_, {str(member.get("id")) for member in parts.members})
+        ended = [one for one in parts.members if one.get("status") in group_json.ENDED]
+        return self._with_cause(slice_, {str(member.get("id")) for member in ended})
 
     def _several(self, zone: str, name: str) -> SliceParts:
         """Return the parts of a slice of several workers; raise `NotFound` if it has none."""
@@ -188,13 +204,11 @@ class ComputeSlices(ComputeInstances):
             parts = SliceParts(zone, name, self._template(doing, path), group)
             if not group_json.is_slice(parts.template) or (group is None and not parts.ours):
                 raise missing
-            base = field(group or {}, "baseInstanceName", str, name).partition("#")[0]
-        if group is None:
-            return parts
+            base = field(group or {}, "baseInstanceName", str, f"{name}-w-").partition("#")[0]
         # https://cloud.google.com/compute/docs/reference/rest/v1/instances/list, on `filter`
         instances, _ = self._items(doing, "instances", zone, matching=f'name eq "{base}.*"')
         with reading(doing):
-            members = [one for one in instances if group_json.group_of(one) == (zone, name)]
+            members = [one for one in instances if _is_of(one, parts)]
             return replace(parts, members=group_json.in_order(members))
 
     def _parts(
@@ -206,6 +220,8 @@ class ComputeSlices(ComputeInstances):
             *(doing, "instanceTemplates", zone), place=f"regions/{region_of(zone)}"
         )
         with reading(doing):
+            # Without a zone, the group is of a region: each of its machines is listed alone.
+            groups = [group for group in groups if field(group, "zone", str, "")]
             known = {group_json.template_path(field(t, "selfLink", str, "")): t for t in templates}
             members: dict[group_json.Place, builtins.list[Any]] = {}
             for instance in filter(instance_json.is_slice, instances):
@@ -220,8 +236,9 @@ class ComputeSlices(ComputeInstances):
             for template in known.values():
                 place = group_json.place_of_template(template)
                 parts = SliceParts(*place, template)
-                if zone in ("-", place[0]) and parts.ours:
-                    found.setdefault(place, parts)
+                if place not in found and zone in ("-", place[0]) and parts.ours:
+                    left = [one for one in instances if _is_of(one, parts)]
+                    found[place] = replace(parts, members=group_json.in_order(left))
             return [one for one in found.values() if group_json.is_slice(one.template)], silent
 
     def _template(self, doing: str, path: str) -> Any:
@@ -313,17 +330,45 @@ class ComputeSlices(ComputeInstances):
         return None
 
     def _is_machine(self, zone: str, name: str) -> bool:
-        try:
-            self._session.rest(f"read slice {name}", "GET", self._instance(zone, name))
-        except NotFound:
-            return False
-        return True
+        return self._machine(zone, name) is not None
+
+    def _machine(self, zone: str, name: str) -> Any:
+        """Return the instance of that name, or None."""
+        with suppress(NotFound):
+            return self._session.rest(f"read slice {name}", "GET", self._instance(zone, name))
+        return None
+
+    def _check_alone(self, doing: str, instance: Any) -> None:
+        """Raise `BadInput` if the group exists that made an instance, and would make another."""
+        with reading(doing):
+            path = group_json.made_by(instance)
+        if not path:
+            return
+        with suppress(NotFound):
+            self._session.rest(doing, "GET", f"{self._url}/{path}")
+            kind, place, _, group = path.split("/")
+            delete: tuple[str, ...] = ("tpukit", "delete", group, "--zone", place)
+            if kind == "regions":
+                gcloud = ("gcloud", "compute", "instance-groups", "managed", "delete", group)
+                delete = (*gcloud, "--region", place, "--project", self._project)
+            raise BadInput(
+                f"cannot {doing}: it is a machine of the managed instance group {group}",
+                why="the group would make another, which bills",
+                fix=Fix.command(*delete),
+            )
 
 
 def _belongs(instance: Any, joined: set[group_json.Place], silent: Sequence[str]) -> bool:
     """Return True if an instance is a worker of a group, as far as the groups' zone answered."""
     place = group_json.group_of(instance) if instance_json.is_slice(instance) else None
     return place is not None and (place in joined or place[0] in silent)
+
+
+def _is_of(instance: Any, parts: SliceParts) -> bool:
+    """Return True if an instance is of a slice's group, or was if that is gone."""
+    if parts.group is None:
+        return group_json.is_left_by_group(instance, parts.zone, parts.name, parts.template)
+    return group_json.group_of(instance) == (parts.zone, parts.name)
 
 
 def _refuse(done: str, parts: SliceParts) -> NoReturn:

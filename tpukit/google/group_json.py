@@ -32,6 +32,9 @@ _LONGEST_NAME = 50
 #: The fields of a slice that are those of worker 0, if it exists.
 _OF_WORKER_0 = ("labels", "tags", "metadata", "serviceAccounts", "networkInterfaces")
 _GROUP = re.compile(r".*/zones/([^/]+)/instanceGroupManagers/([^/]+)")
+#: The statuses of machines that do not run, and of those that soon will not.
+ENDED = ("STOPPING", "TERMINATED", "SUSPENDED")
+_MAKER = re.compile(r".*/((?:zones|regions)/[^/]+/instanceGroupManagers/[^/]+)")
 _TEMPLATE = re.compile(r"(?:.*/)?projects/[^/]+/((?:global|regions/[^/]+)/instanceTemplates/[^/]+)")
 
 
@@ -86,10 +89,25 @@ def place_of_group(group: Any) -> Place:
     return last_part(field(group, "zone", str, "")), last_part(field(group, "name", str, ""))
 
 
+def made_by(instance: Any) -> str:
+    """Return the path of the group, of a zone or a region, that made an instance; "" for none."""
+    match = _MAKER.fullmatch(instance_json.read_items(instance).get("created-by", ""))
+    return match[1] if match else ""
+
+
 def group_of(instance: Any) -> Place | None:
     """Return the zone and the name of the group that made an instance, or None."""
     match = _GROUP.fullmatch(instance_json.read_items(instance).get("created-by", ""))
     return (match[1], match[2]) if match else None
+
+
+def is_left_by_group(instance: Any, zone: str, name: str, template: Any) -> bool:
+    """Return True if the create of a template made an instance, whether or not a group has it."""
+    own, nonce = instance.get("labels"), _labels(template).get(NONCE)
+    same = isinstance(own, dict) and nonce is not None and own.get(NONCE) == nonce
+    here = last_part(field(instance, "zone", str, "")) == zone
+    called = re.fullmatch(rf"{re.escape(name)}-w-\d+", str(instance.get("name")))
+    return bool(same and here and called)
 
 
 def template_of(group: Any) -> str:
@@ -198,7 +216,7 @@ def _slice(parts: SliceParts, project: str) -> Slice:
     metadata = {
         key: value
         for key, value in slice_.metadata.items()
-        if key not in instance_json.GOOGLE_ITEMS
+        if key not in (*instance_json.GOOGLE_ITEMS, *instance_json.GROUP_ITEMS)
     }
     machines = [instance_json.read_instance(member, project) for member in parts.members]
     workers = [
@@ -232,15 +250,18 @@ def _number(member: Any) -> int:
 
 
 def _state(parts: SliceParts) -> str:
-    """Return the state of a slice. A part without its group has no machines: it is STOPPED."""
-    if parts.group is None:
+    """Return the state of a slice. Without its group, it is STOPPED, or has left-over machines."""
+    if parts.group is None and not parts.members:
         return "STOPPED"
+    if parts.group is None:
+        ends = {one.get("status") for one in parts.members} == {"STOPPING"}
+        return "DELETING" if ends else "REPAIRING"
     if field(field(parts.group, "currentActions", dict, {}), "deleting", int, 0):
         return "DELETING"
     status = field(parts.group, "status", dict, {})
     topologies = {field(one, "state", str, "") for one in _applied(parts)}
     states = [field(one, "status", str, "") for one in parts.members]
-    ended = [state for state in states if state in ("STOPPING", "TERMINATED", "SUSPENDED")]
+    ended = [state for state in states if state in ENDED]
     if ended and len(ended) == len(states):
         return "STOPPING" if "STOPPING" in states else "STOPPED"
     if "FAILED" in topologies:

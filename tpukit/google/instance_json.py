@@ -34,6 +34,8 @@ IMAGE = "tpukit-image"
 #: Items that Compute Engine itself writes into an instance's metadata. A worker learns from them
 #: what it is (a console export of a ct6e-standard-1t, 2026-08-26).
 GOOGLE_ITEMS = ("accelerator-type", "agent-worker-number", "tpu-env", "worker-network-endpoints")
+#: Items that a group writes into the metadata of its instances.
+GROUP_ITEMS = ("created-by", "instance-template")
 #: The image's 10 GB, the API's default, are too small for any framework.
 BOOT_DISK_GB = 200
 #: Seconds for which a flex-start request waits for capacity: the API's limit for one machine.
@@ -210,7 +212,7 @@ def item_fields(metadata: Mapping[str, str]) -> list[Json]:
 def kept_items(instance: Any, wanted: Mapping[str, str]) -> Mapping[str, str]:
     """Return the wanted metadata with the items that Compute Engine itself has written."""
     has = read_items(instance)
-    return {**wanted, **{key: has[key] for key in GOOGLE_ITEMS if key in has}}
+    return {**wanted, **{key: has[key] for key in (*GOOGLE_ITEMS, *GROUP_ITEMS) if key in has}}
 
 
 def _capacity(request: SliceRequest) -> Json:

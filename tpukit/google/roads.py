@@ -42,6 +42,26 @@ def in_both_apis(name: str, zone: str) -> BadInput:
     )
 
 
+def in_several_places(slices: Sequence[Slice]) -> BadInput:
+    """Return the error for slices of one name, with commands that delete the first two."""
+    first, second, *_ = slices
+    if first.zone == second.zone:
+        return in_both_apis(first.name, first.zone)
+    zones = [slice_.zone for slice_ in slices]
+    deletes = [
+        Fix.command("tpukit", "delete", one.name, "--zone", one.zone)
+        if zones.count(one.zone) == 1
+        else delete_in(one.api, one.name, one.zone)
+        for one in (first, second)
+    ]
+    return BadInput(
+        f"slice {first.name} exists in several zones: {', '.join(dict.fromkeys(zones))}",
+        why="each of them may be in use, so tpukit deletes none; keep one, or choose another name",
+        fix=deletes[0],
+        otherwise=deletes[1],
+    )
+
+
 class Roads(SliceProvider):
     """The slices of the Cloud TPU API and of Compute Engine."""
 

@@ -1,4 +1,4 @@
-"""Commands on workers: runs, their logs, ends and traces, notebooks, the guard.
+"""Commands on workers: runs, their logs, ends and traces, notebooks, services, the guard.
 
 The worker's half is in `agent`. Nothing here prints.
 """

@@ -49,9 +49,12 @@ def install_guard(
 ) -> GuardReport:
     """Start the guard on a slice's worker 0, in place of an older one.
 
-    `endpoint` is the API's. If the account may not delete the slice, the report says so. Raises
-    `TpukitError` if the worker fails.
+    `endpoint` is the Cloud TPU API's. A slice of Compute Engine gets no guard, which would watch a
+    slice of that name in the other API. If the account may not delete the slice, the report says
+    so. Raises `TpukitError` if the worker fails.
     """
+    if slice_.api != "tpu":
+        return GuardReport("", None, why="there is none on Compute Engine")
     location = f"{endpoint.rstrip('/')}/v2/projects/{slice_.project}/locations/{slice_.zone}"
     request, failure = {"location": location, "name": slice_.name}, f"no guard on {worker.label}"
     limit = deadline.within(INSTALL_SECONDS)

@@ -55,6 +55,10 @@ class JobState(Documented):
         """True for an attached run: it has no log, and ends with its client or by `kill`."""
         return self.state.startswith("attached")
 
+    def has_command(self, command: str) -> bool:
+        """Return True if the run was started with this command."""
+        return self.command == one_line(command[:_SHOWN])
+
 
 def about(command: str, environment: str, commit: str = "") -> str:
     """Return the JSON text about a run for listings: command, exported variables, pushed commit.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Literal
+from typing import Any, Literal
 
 from tpukit.clock import Clock, Deadline
 from tpukit.errors import (
@@ -66,10 +66,11 @@ def start(
     per_chip: bool = False,
     log_limit: int = LOG_LIMIT,
     commit: str = "",
+    service: Mapping[str, Any] | None = None,
 ) -> None:
     """Start a run on every worker or on none; with `per_chip`, a process for each chip.
 
-    `commit` is that of the pushed tree, for listings.
+    `commit` is that of the pushed tree, for listings. With `service`, the run is one.
 
     A distributed program hangs if one worker does not run it. So nothing starts before every worker
     has answered, and if a start fails or is interrupted, the others are ended. The first worker
@@ -91,9 +92,9 @@ def start(
 
     def request(worker: RemoteWorker, lines: str) -> JobRequest:
         text = shell_lines(worker.variables) + lines
-        # The request to start the job leaves the agent there, which runs a process for each chip.
+        # The request to start the job leaves the agent there, which then runs the command's parts.
         split = worker.accelerator if per_chip else None
-        launched = launch(command, worker.words, sudo=sudo, per_chip=split)
+        launched = launch(command, worker.words, sudo=sudo, per_chip=split, service=service)
         # A repeated start joins its own job; the nonce keeps it from joining another's.
         script = f"# {nonce}\n{launched}"
         return JobRequest(script, text, about(command, text, commit), log_limit)

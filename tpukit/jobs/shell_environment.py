@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tpukit.errors import BadInput, Fix
 from tpukit.ssh import agent_client, worker_files
@@ -59,6 +59,7 @@ def launch(
     *,
     sudo: bool = False,
     per_chip: AcceleratorType | None = None,
+    service: Mapping[str, Any] | None = None,
 ) -> str:
     """Return the POSIX shell text that becomes a command, with `{worker}` and others replaced.
 
@@ -66,8 +67,12 @@ def launch(
     SHLVL=1 keeps bash from reading .bashrc again, which it does in the first shell of an SSH
     session (shell.c, run_startup_files; Debian: SSH_SOURCE_BASHRC).
 
-    With `per_chip`, the worker's type, the agent runs one process for each chip. It must be there.
+    With `per_chip`, the worker's type, the agent runs one process for each chip. With `service`,
+    further words of its request, the agent runs the command as a service. It must be there.
     """
+    if service:
+        request = {**service, "command": _filled(command, words)}
+        return _DEVICE + agent_client.become("run_service", request)
     if per_chip:
         chips = per_chip.chips_per_worker
         numbered = ({**words, "chip": str(chip), "chips": str(chips)} for chip in range(chips))

@@ -49,15 +49,10 @@ def parse_own_recipe(path: Path, text: str) -> RecipeFile:
             f"{shown} names its recipe {one_line(recipe.name)}",
             fix=Fix(note=f'write name = "{path.stem}", or rename the file'),
         )
-    if not recipe.extends:
-        raise BadInput(
-            f"{shown} extends nothing",
-            fix=Fix(note=f'for example: extends = "{recipe_names()[0]}"'),
-        )
     if recipe.smoke:
         raise BadInput(
             f"{shown} has a smoke test of its own",
-            why="a recipe uses the smoke test of the recipe that it extends",
+            why="a recipe uses the smoke test of the recipe that it extends, if any",
             fix=Fix(note=f"remove [smoke] from {shown}"),
         )
     return recipe

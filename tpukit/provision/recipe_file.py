@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
@@ -77,6 +77,24 @@ class SmokeProgram:
         return (self.program, self.bench_program, self.soak_program)[: max(1, level)]
 
 
+Port = Annotated[int, Field(ge=1, le=65535)]
+ShellLine = Annotated[str, Field(min_length=1, max_length=2000, pattern=r"^[^\x00-\x1f]*$")]
+UrlPath = Annotated[str, Field(max_length=200, pattern=r"^(/[!-~]*)?$")]
+Counter = Annotated[str, Field(pattern=r"^([A-Za-z_:][A-Za-z0-9_:]*)?$")]
+
+
+class RecipeService(Table):
+    """A program that answers HTTP requests on a worker's loopback."""
+
+    command: ShellLine  #: `{model}` and `{port}` are replaced
+    port: Port  #: on the user's machine; the worker takes a free one
+    ready: UrlPath = "/"  #: its answer is 200 once the service is ready
+    metrics: UrlPath = ""  #: counters in Prometheus's text format
+    requests: Counter = ""  #: the counter of answered requests
+    tokens: Counter = ""  #: the counter of generated tokens
+    stand_in: Literal["", "openai"] = ""  #: the program that emulated workers run instead
+
+
 class ReleaseTable(Table):
     """`[[releases]]`. `stand_in_packages` defaults to `packages` without the TPU driver."""
 
@@ -102,12 +120,14 @@ class RecipeFile(Table):
     experimental: str = ""
     no_stand_in: str = ""
     smoke: SmokeProgram | None = None
+    runtimes: tuple[str, ...] = ()  #: patterns of the runtime versions that it fits
     environment: Annotated[dict[Variable, Value], Field(max_length=30)] = {}
     conflicts: dict[str, str] = {}
     unfit: dict[Requirement, str] = {}
     fits: dict[str, Versions] = {}
     together: tuple[tuple[Requirement, ...], ...] = ()
     needs_python: dict[Requirement, Versions] = {}
+    service: RecipeService | None = None
     releases: tuple[ReleaseTable, ...] = ()
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from functools import reduce
 from importlib.resources import files
 from typing import TYPE_CHECKING
@@ -15,11 +16,21 @@ from typing import TYPE_CHECKING
 from tpukit.errors import BadInput, Fix
 from tpukit.provision import recipe_names
 from tpukit.provision.packages import Package, normalized
-from tpukit.provision.recipe_file import RecipeFile, ReleaseTable, SmokeProgram, parse_recipe_file
+from tpukit.provision.recipe_file import (
+    RecipeFile,
+    RecipeService,
+    ReleaseTable,
+    SmokeProgram,
+    parse_recipe_file,
+)
 from tpukit.text import one_line
 
 if TYPE_CHECKING:
     from tpukit.provision.own_recipes import OwnRecipes
+
+
+#: For a recipe that extends none: wheels of packages are usually manylinux2014, PEP 599.
+_GLIBC, _ARCHITECTURE = "2.17", "x86_64"
 
 
 @dataclass(frozen=True)
@@ -57,12 +68,14 @@ class Recipe:
     releases: tuple[Release, ...]
     experimental: str = ""  #: the reason if it is experimental
     no_stand_in: str = ""  #: the reason if an emulated worker cannot have it
+    service: RecipeService | None = None  #: what `tpukit serve` runs
     conflicts: Mapping[str, str] = field(default_factory=dict)  #: package -> why it conflicts
     unfit: Mapping[str, str] = field(default_factory=dict)  #: requirement -> why it does not fit
     fits: Mapping[str, str] = field(default_factory=dict)  #: package -> versions known to fit
     together: tuple[tuple[str, ...], ...] = ()  #: pins that must change together
     needs_python: Mapping[str, str] = field(default_factory=dict)  #: requirement -> its Pythons
     environment: Mapping[str, str] = field(default_factory=dict)  #: variables for its programs
+    runtimes: tuple[str, ...] = ()  #: patterns of runtime versions; empty if it fits any
 
     upgrade: str = ""  #: the name of a requested upgrade
 
@@ -120,6 +133,14 @@ class Recipe:
         `when` names this upgrade; an environment gets each upgrade once.
         """
         return _with_release(replace(self._loosened({}), upgrade=when))
+
+    def runtime_doubt(self, runtime_version: str) -> str:
+        """Return the reason not to expect the recipe to work on a runtime version, or ""."""
+        known = not runtime_version or not self.runtimes
+        if known or any(fnmatchcase(runtime_version, pattern) for pattern in self.runtimes):
+            return ""
+        fits = ", ".join(self.runtimes)
+        return f"{self.name} is not known to fit runtime version {runtime_version}; it fits {fits}"
 
     def check_beside(self, packages: Iterable[Package]) -> None:
         """Raise `BadInput` if one of the packages cannot share the recipe's environment."""
@@ -221,7 +242,9 @@ def _composed(name: str, within: Sequence[str], others: OwnRecipes | None) -> Re
         raise _unknown(name, within, (*recipe_names(), *(others.names() if others else ())))
     lock = name if packaged else ""
     parents = [_composed(parent, [*within, name], others) for parent in own.extends]
-    return _checked(_extended(reduce(_joined, parents), own, lock) if parents else _alone(own))
+    return _checked(
+        _extended(reduce(_joined, parents), own, lock) if parents else _alone(own, lock)
+    )
 
 
 def _unknown(name: str, within: Sequence[str], known: Sequence[str]) -> BadInput:
@@ -237,9 +260,9 @@ def _read(name: str) -> RecipeFile:
     return parse_recipe_file(file.name, file.read_text(encoding="utf-8"))
 
 
-def _alone(own: RecipeFile) -> Recipe:
-    nothing = Recipe(own.name, "", (), "", "", "", SmokeProgram("", False), ())
-    releases = tuple(_release(table, own, own.name) for table in own.releases)
+def _alone(own: RecipeFile, lock: str) -> Recipe:
+    nothing = Recipe(own.name, "", (), "", _GLIBC, _ARCHITECTURE, SmokeProgram("", False), ())
+    releases = tuple(_release(table, own, lock) for table in own.releases)
     return replace(_overlaid(nothing, own), releases=releases)
 
 
@@ -266,8 +289,10 @@ def _overlaid(base: Recipe, own: RecipeFile) -> Recipe:
         glibc=own.glibc or base.glibc,
         architecture=own.architecture or base.architecture,
         smoke=own.smoke or base.smoke,
+        runtimes=own.runtimes or base.runtimes,
         experimental=own.experimental or base.experimental,
         no_stand_in=own.no_stand_in or base.no_stand_in,
+        service=own.service or base.service,
         conflicts={**base.conflicts, **_bynormalized(own.conflicts)},
         unfit={**base.unfit, **own.unfit},
         fits={**base.fits, **_bynormalized(own.fits)},
@@ -288,6 +313,7 @@ def _joined(one: Recipe, other: Recipe) -> Recipe:
     return replace(
         one,
         name=other.name,
+        service=other.service or one.service,
         modules=tuple(dict.fromkeys((*one.modules, *other.modules))),
         releases=tuple(releases),
         conflicts={**one.conflicts, **other.conflicts},
@@ -346,7 +372,7 @@ def _with_release(recipe: Recipe) -> Recipe:
     if not recipe.releases:
         raise BadInput(
             f"there is no Python for which the recipe {recipe.name} has a release",
-            fix=Fix(note="the extended recipes and [needs_python] must share a Python version"),
+            fix=Fix(note="it needs [[releases]], or extended recipes that share a Python version"),
         )
     return recipe
 

@@ -276,7 +276,7 @@ def variables(facts: Facts, plan: Plan) -> Decision:
 
 
 def verify(facts: Facts, plan: Plan) -> Decision:
-    """Import the framework with its own interpreter, once for each set of installed packages."""
+    """Import the framework with its interpreter and variables, once for each set of packages."""
     program = program_text("provision/verify_program.py").encode()
     venv, pins = _fitting_venv(facts, plan), [package.pin for package in _packages(facts, plan)]
     installed = sorted(venv.packages.items()) if venv else []
@@ -286,11 +286,15 @@ def verify(facts: Facts, plan: Plan) -> Decision:
         return Decision(f"verified, sha256 {digest[:12]}")
     path = _in_venv(facts, plan, "tpukit-verify.py")
     modules = ",".join(plan.recipe.modules)
+    words = (interpreter(facts, plan), "-I", path, modules, *pins)
+    if plan.recipe.environment:
+        own = _in_home(facts, worker_files.venv_variables(plan.recipe.name))
+        words = ("sh", "-c", '. "$0" && exec "$@"', own, *words)
     return Decision(
         f"importing {modules}",
         (
             Upload(path, program),
-            Run(((interpreter(facts, plan), "-I", path, modules, *pins),)),
+            Run((words,)),
             Upload(_in_venv(facts, plan, _VERIFIED), digest.encode()),
         ),
     )

@@ -38,4 +38,4 @@ def main(modules: list[str], pins: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1].split(","), sys.argv[2:])
+    main([name for name in sys.argv[1].split(",") if name], sys.argv[2:])

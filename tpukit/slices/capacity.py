@@ -1,9 +1,11 @@
 """Search for capacity: try to create a slice in one place after another until one succeeds.
 
-A search continues with an existing slice, so it survives Ctrl-C, a reboot, or a change of machine;
-a label marks the slices of searches. If two searches make slices of one name, in two zones or in
-two APIs, the oldest slice that becomes READY stays and the others are deleted. Every search reaches
-the same decision. A slice in an API that the search does not ask ends it, and stays.
+A search continues with an existing slice, so it survives Ctrl-C, a reboot, or a change of machine.
+A label marks the slices of searches, and says `LOOKING` until the search has ended or somebody uses
+the slice; a slice without that word is complete, and no search deletes it unless it is lost. If two
+searches make slices of one name, in two zones or in two APIs, the complete one stays, or else the
+oldest that becomes READY, and the others are deleted. Every search reaches the same decision. Two
+complete slices end a search, and so does a slice in an API that the search does not ask.
 
 A place that only a queue gives keeps its request there while the search asks elsewhere. The search
 deletes the requests that still wait when it has a slice; an error names them.
@@ -14,14 +16,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from random import uniform
 from typing import TypeVar
 
 from tpukit.clock import Deadline, polls
 from tpukit.errors import (
-    BadInput,
     DeadlinePassed,
     Fix,
     Interrupted,
@@ -35,15 +36,16 @@ from tpukit.errors import (
     interruption,
 )
 from tpukit.google.provider import SliceProvider
-from tpukit.google.roads import delete_in, in_both_apis
+from tpukit.google.roads import delete_in, in_several_places
 from tpukit.models import Slice, SliceRequest
 from tpukit.slices import change
 from tpukit.slices.capacity_memory import Place
+from tpukit.slices.claim import found
 from tpukit.slices.ensure import Ensured, check_owner
-from tpukit.slices.find import loss
+from tpukit.slices.find import gone, look, loss
 from tpukit.slices.journal import Journal
 from tpukit.slices.last_seen import LastSeen, OnState, last_seen, passing
-from tpukit.slices.naming import OWNER, SEARCH, is_owner
+from tpukit.slices.naming import OWNER, SEARCH, is_owner, is_unfinished
 from tpukit.slices.queue_places import QueuePlaces
 from tpukit.slices.refusals import LATER, NEVER, Refusal, documents, doubtful, noted, nowhere
 from tpukit.slices.refusals import place as in_words
@@ -55,6 +57,8 @@ PAUSE = (30.0, 120.0)
 _SILENT_PAUSE = (5.0, 30.0)
 #: Seconds to wait for a zone that does not answer while others do.
 _SILENT_SECONDS = 60.0
+#: Seconds to note in the label of a slice that its search has ended.
+_LABEL_SECONDS = 300.0
 
 Got = TypeVar("Got", bound=Ensured)
 
@@ -103,6 +107,7 @@ def obtain(
     Raises:
         NoCapacity, QuotaExceeded: every place refused; `why` has the reason of each.
         NameTaken: a slice of that name exists elsewhere or with another spec.
+        BadInput: two complete slices of that name exist.
         DeadlinePassed: the slice is not READY yet, or a zone did not answer.
         TpukitError: every place refused for other reasons; the class is the first refusal's.
     """
@@ -188,14 +193,16 @@ class _Rounds:
                 continue
             made = self._made(attempt, request, standing=bool(self.there))
             self.there = made.slice if made else None
-            if made and self._alone(made.slice):
+            mine = self._found(request, made.slice) if made and self._alone(made.slice) else None
+            if made and mine:
+                self.there, made = mine, replace(made, slice=mine)
                 self.queues.withdraw(made.slice)
                 for refusal in doubtful(self.refusals, made.slice):
                     self.on_state(f"{refusal.doubt}; the same command deletes it then")
                 for zone in self._silent():
                     self.on_state(
-                        f"no answer from {zone}: an older slice {self.name} there bills, "
-                        "and the same command would keep that one and delete this one"
+                        f"no answer from {zone}: if it has a slice {self.name}, that bills too; "
+                        "when it answers, the same command deletes that slice or names both"
                     )
                 return made
 
@@ -215,10 +222,9 @@ class _Rounds:
     # Existing slices
 
     def _living(self) -> list[Slice]:
-        """Return the usable slices of our name, oldest first; delete lost slices of searches.
+        """Return the usable slices of our name, the first to keep; delete lost ones.
 
-        Raises `SliceLost` for another lost slice, and `BadInput` if several slices exist and not
-        all are a search's.
+        Raises `SliceLost` for another lost slice, and `BadInput` if several are complete.
         """
         living = []
         for slice_ in self._standing():
@@ -228,14 +234,12 @@ class _Rounds:
                 raise loss(slice_)
             else:
                 living.append(slice_)
-        if len(living) > 1 and not all(SEARCH in slice_.labels for slice_ in living):
-            zones = ", ".join(slice_.zone for slice_ in living)
-            if len({slice_.zone for slice_ in living}) == 1:
-                raise in_both_apis(self.name, living[0].zone)
-            raise BadInput(
-                f"slice {self.name} exists in several zones: {zones}",
-                fix=Fix(note="choose another name"),
-            )
+        complete = [slice_ for slice_ in living if not is_unfinished(slice_)]
+        if len(complete) > 1:
+            error = in_several_places(complete)
+            seen = (last_seen(self.provider, slice_) for slice_ in complete)
+            error.exists = tuple(line for one in seen for line in one.exists())
+            raise error
         return living
 
     def _standing(self) -> list[Slice]:
@@ -261,7 +265,7 @@ class _Rounds:
                     if slice_.name == self.name and slice_.state != "DELETING"
                 ]
                 self._avoid(named)
-                return sorted(filter(self._is_ours, named), key=_age)
+                return sorted(filter(self._is_ours, named), key=_precedence)
             self.on_state(f"no answer from {', '.join(unknown)}; asking again")
         raise DeadlinePassed(
             f"cannot tell whether slice {self.name} exists",
@@ -338,22 +342,43 @@ class _Rounds:
         )
 
     def _alone(self, mine: Slice) -> bool:
-        """Return True and delete later rivals if `mine` is the oldest slice, else return False."""
-        rivals = [rival for rival in self._living() if SEARCH in rival.labels]
+        """Return True and delete the rivals if `mine` is the slice to keep, else return False."""
+        rivals = self._living()
         if rivals and _spot(rivals[0]) != _spot(mine):
-            self.on_state(f"another search has an older slice: {in_words(rivals[0])}")
+            older = "an older slice" if is_unfinished(rivals[0]) else "a complete slice"
+            self.on_state(f"another search has {older}: {in_words(rivals[0])}")
             if not any(_kind(request) == _kind(rivals[0]) for request in self.search.requests):
-                self._delete(mine, "the other slice is older, and not one that you asked for")
+                self._delete(mine, "the other slice stays, and is not one that you asked for")
             return False
         for rival in rivals[1:]:
-            if self._is_asked(rival):
-                self._delete(rival, f"the slice in {in_words(mine)} is older")
-            else:
+            if not self._is_asked(rival):
                 self.on_state(f"{in_words(rival)}: another slice of that name stays")
+            elif not self._delete(rival, f"the slice in {in_words(mine)} stays"):
+                return False
         return True
 
-    def _delete(self, slice_: Slice, why: str) -> None:
-        place = in_words(slice_)
+    def _found(self, request: SliceRequest, slice_: Slice) -> Slice | None:
+        """Note in its label that our slice is found; return None if it has vanished meanwhile."""
+        try:
+            return found(self.provider, slice_, deadline=self.deadline.within(_LABEL_SECONDS))
+        except (Interrupted, Terminated):
+            raise
+        except TpukitError as error:
+            now = look(self.provider, slice_)
+            if now is None or now.lost or now.state == "DELETING":
+                before = self.said.get(_place(request))
+                self.said[_place(request)] = noted(before, request, gone(slice_))
+                return None
+            self.on_state(f"its label {SEARCH} stays, so another search may delete it: {error}")
+            return now
+
+    def _delete(self, slice_: Slice, why: str) -> bool:
+        """Delete a lost or unfinished slice; return False if somebody has got it meanwhile."""
+        place, provider = in_words(slice_), self.provider.only(slice_.api)
+        looks = last_seen(provider, slice_).looks(provider, self.deadline, self.on_state)
+        now = next(looks, None)
+        if now and not (now.lost or is_unfinished(now)):
+            return False
         self.on_state(f"{place}: deleting slice {slice_.name}: {why}")
         if slice_.queued_resource == self.name:
             self.queues.asks(slice_.zone)  # its request stays, and keeps its quota
@@ -365,6 +390,7 @@ class _Rounds:
             on_state=lambda state: self.on_state(f"{place}: {state}"),
         )
         self.on_state(f"{place}: deleted")
+        return True
 
     # Rounds
 
@@ -450,6 +476,10 @@ def _spot(one: Slice) -> tuple[str, str]:
     return one.zone, one.api
 
 
-def _age(slice_: Slice) -> tuple[bool, str, str, str]:
-    """Return a sort key, the oldest first, that is the same for every search."""
-    return not slice_.created, slice_.created, slice_.zone, slice_.api
+def _precedence(slice_: Slice) -> tuple[bool, bool, str, str, str]:
+    """Return a sort key, the one to keep first: complete ones, then the oldest.
+
+    It is the same for every search.
+    """
+    age = (not slice_.created, slice_.created)
+    return is_unfinished(slice_), *age, slice_.zone, slice_.api

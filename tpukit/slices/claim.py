@@ -1,27 +1,46 @@
-"""Claim a slice that is deleted if nobody uses it in time."""
+"""Claim a slice that somebody uses: neither its claim time nor a later search deletes it then."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from tpukit.clock import Deadline
 from tpukit.google.provider import SliceProvider
 from tpukit.models import Slice
 from tpukit.slices.last_seen import OnState
 from tpukit.slices.lifetime import CLAIM
+from tpukit.slices.naming import FOUND, SEARCH, is_unfinished
 from tpukit.slices.update import Edits, update
 
-#: The edits that claim a slice.
-CLAIMED = Edits(labels={CLAIM: None}, ours=True)
+
+def in_use(slice_: Slice) -> Mapping[str, str | None]:
+    """Return the changes of labels for a slice that somebody uses from now on, if any."""
+    claimed = {CLAIM: None} if CLAIM in slice_.labels else {}
+    return {**claimed, **({SEARCH: FOUND} if is_unfinished(slice_) else {})}
 
 
 def claim(
     provider: SliceProvider, slice_: Slice, *, deadline: Deadline, on_state: OnState
 ) -> Slice:
-    """Return the slice without its label for a claim; make no call if it has none.
+    """Return the slice with the labels of one in use; make no call if it has them.
 
     Raises the errors of `update`, for example if the slice is already being deleted.
     """
-    if CLAIM not in slice_.labels:
+    labels = in_use(slice_)
+    if not labels:
         return slice_
-    claimed = update(provider, slice_, CLAIMED, deadline=deadline).slice
-    on_state(f"slice {slice_.name}: claimed, so it stays until its end or your delete")
+    claimed = update(provider, slice_, Edits(labels=labels, ours=True), deadline=deadline).slice
+    if CLAIM in labels:
+        on_state(f"slice {slice_.name}: claimed, so it stays until its end or your delete")
     return claimed
+
+
+def found(provider: SliceProvider, slice_: Slice, *, deadline: Deadline) -> Slice:
+    """Return a slice whose search has ended, so that no other search deletes it.
+
+    It may still wait for its claim. Raises the errors of `update`.
+    """
+    if not is_unfinished(slice_):
+        return slice_
+    edits = Edits(labels={SEARCH: FOUND}, ours=True)
+    return update(provider, slice_, edits, deadline=deadline).slice

@@ -183,6 +183,11 @@ class _Creation:
         check_same(slice_, self.request)
         if slice_.lost:
             raise loss(slice_)
+        if naming.lacks_group(slice_) and slice_.workers:
+            raise TpukitError(
+                f"slice {slice_.name} has lost its group",
+                why=f"{len(slice_.workers)} of its machines are left, and nothing completes them",
+            )
         if slice_.state == "STOPPED" and not self.started:
             self.operation = self.seen.asked(self.provider.start, slice_, self.on_state)
             self.started = bool(self.operation)

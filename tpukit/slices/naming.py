@@ -11,8 +11,9 @@ from tpukit.models import Slice, SliceRequest
 from tpukit.text import one_line
 
 MANAGED, NONCE, OWNER = "tpukit-managed", "tpukit-nonce", "tpukit-owner"
-#: The label of slices that a search made; it may delete them in favour of an older slice.
+#: The label of slices that a search made. Searches delete slices only while it says `LOOKING`.
 SEARCH = "tpukit-search"
+LOOKING, FOUND = "looking", "found"
 #: The label of slices whose gang is not complete; they are deleted if it cannot be completed.
 GANG = "tpukit-gang"
 #: The label of slices of Compute Engine with several workers.
@@ -87,6 +88,16 @@ def is_owner(owner: str, labels: Mapping[str, str]) -> bool:
     match = re.fullmatch(r"([a-z0-9]+)_([a-z0-9-]+)-[0-9a-f]{8}", owner)
     former = f"{match[1]}-{match[2]}" if match and len(owner) < 63 else owner
     return labels.get(OWNER, "") in {owner, former} - {""}
+
+
+def lacks_group(slice_: Slice) -> bool:
+    """Return True for what is left of a slice of Compute Engine whose group of machines is gone."""
+    return slice_.api == "compute" and HOSTS in slice_.labels and not slice_.operation
+
+
+def is_unfinished(slice_: Slice) -> bool:
+    """Return True if a search made a slice, and nobody has got or used it yet."""
+    return slice_.labels.get(SEARCH) == LOOKING
 
 
 def owner(slice_: Slice) -> str:

@@ -14,8 +14,9 @@ from tpukit.google.provider import SliceProvider
 from tpukit.models import QueuedResource, Slice
 from tpukit.slices.journal import Journal
 from tpukit.slices.last_seen import OnState, passing
-from tpukit.slices.naming import SEARCH, is_owner
-from tpukit.slices.queued import delete_queued
+from tpukit.slices.naming import SEARCH, is_owner, is_unfinished
+from tpukit.slices.queue_requests import WAITING
+from tpukit.slices.queued import delete_queued, slices_of
 
 #: The first and longest pause in seconds before asking again for the requests of all zones.
 _PAUSE = (5.0, 30.0)
@@ -95,6 +96,10 @@ class QueuePlaces:
             queued = self.requests[zone]
             if queued is None:
                 self.on_state(f"{self._line(zone)}: {self._delete_command(zone)}")
+            elif self._is_used(queued):
+                self.on_state(
+                    f"{self._line(zone)}, unless you use them: {self._delete_command(zone)}"
+                )
             elif SEARCH not in queued.labels:
                 self.on_state(f"{zone}: queued resource {self.name} stays: no search made it")
             else:
@@ -134,6 +139,15 @@ class QueuePlaces:
             raise
         del self.requests[queued.zone]
         self.on_state(f"{place}: deleted")
+
+    def _is_used(self, queued: QueuedResource) -> bool:
+        """Return True if a request may have a slice that a search has ended with."""
+        if queued.dead or queued.state in WAITING:
+            return False
+        try:
+            return not all(map(is_unfinished, slices_of(self.provider.once(), queued)))
+        except TpukitError:
+            return True
 
     def _is_ours(self, queued: QueuedResource) -> bool:
         return queued.name == self.name and is_owner(self.owner, queued.labels)

@@ -10,10 +10,12 @@ from tpukit.google.provider import SliceProvider
 from tpukit.models import Documented, QueuedResource, QueuedResourceList, Slice
 from tpukit.slices import lifetime
 from tpukit.slices.find import look
-from tpukit.slices.naming import MANAGED, OWNER, is_owner
+from tpukit.slices.naming import MANAGED, OWNER, is_owner, lacks_group
 from tpukit.slices.queued import slices_of
 
 SLICE, QUEUED = "slice", "queued resource"
+#: Seconds after which the template of a create without its group is left over.
+ABANDONED_SECONDS = 3600.0
 #: States of a slice or request that is already being ended.
 _LEAVING = frozenset({"DELETING", "SUSPENDING"})
 
@@ -133,6 +135,8 @@ def _leftovers(
     for slice_ in alone:
         if why := _end_of_slice(slice_, now):
             yield slice_, why, ""
+        elif lacks_group(slice_) and slice_.workers and slice_.state not in _LEAVING:
+            yield slice_, "its group is gone", "its machines may be in use, and bill until deleted"
 
 
 def _end_of_slice(slice_: Slice, now: float) -> str:
@@ -141,6 +145,10 @@ def _end_of_slice(slice_: Slice, now: float) -> str:
         return ""
     if slice_.lost:
         return f"it is {slice_.state}"
+    made = lifetime.created_at(slice_)
+    age = 0.0 if made is None else now - made
+    if lacks_group(slice_) and not slice_.workers and age > ABANDONED_SECONDS:
+        return f"nobody completed it for {lifetime.span(age)}"
     claim = lifetime.claim_end(slice_)
     unclaimed = claim is not None and claim <= now
     return _time_is_up(slice_.labels, now) or ("nobody claimed it in time" if unclaimed else "")

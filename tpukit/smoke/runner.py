@@ -21,7 +21,6 @@ from tpukit.errors import (
 )
 from tpukit.jobs.end import Holder, device_holders, stop_runtime
 from tpukit.models import worker_names
-from tpukit.provision import recipe_names
 from tpukit.provision.recipes import Recipe
 from tpukit.smoke.chip_judge import judge_chips
 from tpukit.smoke.judge import Expectation, Observation, failures, judge
@@ -135,10 +134,12 @@ def smoke(
 
 def check_level(recipe: Recipe, level: int) -> None:
     """Raise `BadInput` if a recipe has no program for a level."""
+    if level and not recipe.smoke.program:
+        note = f"compute with another recipe, such as jax, and provision {recipe.name} beside it"
+        raise BadInput(f"the recipe {recipe.name} has no smoke test", fix=Fix(note=note))
     if level < 2 or recipe.smoke.bench_program:
         return
-    able = [name for name in recipe_names() if Recipe.named(name).smoke.bench_program]
-    note = f"--with {' or '.join(able)} has all levels: they measure the chips, not the framework"
+    note = "--with jax has all levels: they measure the chips, not the framework"
     raise BadInput(f"the smoke test of {recipe.name} has levels 0 and 1", fix=Fix(note=note))
 
 

@@ -42,6 +42,7 @@ class RemoteWorker:
     coordinator: str = ""
     slice_index: int = 0
     slices: int = 1
+    runtime_version: str = ""  #: of its slice
     multislice: bool = False  #: True if these slices form one multislice
 
     @property

@@ -57,11 +57,13 @@ SETTLE_SECONDS = 30.0
 END_SECONDS = 1200.0
 #: Seconds for which an API that has accepted us may refuse us, for example until a new login.
 REFUSED_SECONDS = 600.0
+#: Seconds in which a group of Compute Engine may get a lost worker back; nothing makes one again.
+REPAIR_SECONDS = 900.0
 #: Failed starts of the command in a row before the watch gives up.
 _TRIES = 3
 
 #: Final conditions. A slice is suspended if its queued resource is.
-LOST = frozenset({"preempted", "terminated", "vanished", "suspended"})
+LOST = frozenset({"preempted", "terminated", "vanished", "suspended", "broken"})
 #: Conditions that somebody has requested, or that pass by themselves.
 MAINTENANCE, READY, COMING = "maintenance", "ready", "coming"
 STOPPED, DELETING = "stopped", "being deleted"
@@ -71,7 +73,6 @@ _WORDS = {
     "TERMINATED": "terminated",
     "SUSPENDED": "suspended",
     "STOPPED": STOPPED,
-    "STOPPING": STOPPED,
     "DELETING": DELETING,
 }
 #: States of a queued resource that has lost or is losing its slices: Cloud TPU API reference,
@@ -98,6 +99,7 @@ class Watcher:
     created: str = field(default="", init=False)  #: of the last seen slice
     settling: Deadline | None = field(default=None, init=False)
     maintenance: bool = field(default=False, init=False)
+    repair: Deadline | None = field(default=None, init=False)  #: for a group that lacks a worker
     trouble: str = field(default="", init=False)  #: the last shown trouble
     refused: Deadline | None = field(default=None, init=False)  #: until when refusals may pass
 
@@ -186,6 +188,8 @@ class Watcher:
             self.created = slice_.created if slice_ else self.created
             if now == "vanished" and self._was_deleted():
                 now, self.seen.state = DELETING, ""
+            if self._is_broken(slice_):
+                now = "broken"
             if now in LOST and self._watch.state == WATCHING:
                 self._lose(now, slice_)
             if self._watch.state == RECOVERING:
@@ -254,6 +258,14 @@ class Watcher:
             return bool(self.provider.operations(zone, name, "delete", self.created))
         return False
 
+    def _is_broken(self, slice_: Slice | None) -> bool:
+        """Return True if a group has lacked a worker for so long that it stays so, and bills."""
+        if slice_ is None or slice_.state != "REPAIRING" or not _is_rest(slice_):
+            self.repair = None
+            return False
+        self.repair = self.repair or Deadline.after(self.clock, REPAIR_SECONDS)
+        return self.repair.passed()
+
     def _begin(self, slice_: Slice) -> None:
         """Start the command, or follow it if it runs; a failure is tried again up to `_TRIES`."""
         try:
@@ -290,7 +302,7 @@ class Watcher:
     def _lose(self, what: str, slice_: Slice | None) -> None:
         """Record a loss before any step of recovery."""
         self.work.leave()
-        self.began, self.maintenance, self.settling = False, False, None
+        self.began, self.maintenance, self.settling, self.repair = False, False, None, None
         detail = slice_.state if slice_ else "the API has no such slice"
         self.seen.state = slice_.state if slice_ else ""
         self._count(what, f"{detail} in {self._watch.zone}", state=RECOVERING)
@@ -309,9 +321,10 @@ class Watcher:
 
     def _recover(self, now: str, slice_: Slice | None) -> None:
         """Delete the lost slice if it still exists, and make it again."""
-        if now == STOPPED:
+        rest = _is_rest(slice_)  # which a killed recovery may have left
+        if now == STOPPED and not rest:
             raise self._ended_by_others(now)
-        if now in LOST or now == DELETING:
+        if rest or now in LOST or now == DELETING:
             over = self._seconds_left() <= 0
             self._end_slice(slice_, for_good=over)
             if over:
@@ -352,7 +365,7 @@ class Watcher:
         places = dict.fromkeys([self._watch.zone, *self._spec.places])
         self._note("making it again", ", ".join(places))
         asking = Deadline.after(self.clock, min(self._spec.max_wait, self._seconds_left()))
-        requests = [self._request(zone, **{naming.SEARCH: "1"}) for zone in places]
+        requests = [self._request(zone, **{naming.SEARCH: naming.LOOKING}) for zone in places]
         try:
             slice_ = self.work.make(Search(requests, asking, apart=True))
         except SliceLost as lost:
@@ -434,6 +447,13 @@ def _outlasted(*kinds: type[TpukitError]) -> Iterator[None]:
         if isinstance(error, kinds) or passing(error):
             raise _Again(error) from error
         raise
+
+
+def _is_rest(slice_: Slice | None) -> bool:
+    """Return True for what is left of a group of Compute Engine: it lacks workers, or itself."""
+    if slice_ is None or naming.HOSTS not in slice_.labels:
+        return False
+    return slice_.state == "REPAIRING" or naming.lacks_group(slice_)
 
 
 def condition(slice_: Slice | None, queued_state: str = "") -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
@@ -121,19 +121,31 @@ class Cloud:
 
     @cached_property
     def provider(self) -> SliceProvider:
-        from tpukit.google.tpu import CloudTpu
-
-        endpoint, apis = self.settings.get("tpu_endpoint"), self.settings.get("apis").split(",")
+        apis = self.settings.get("apis").split(",")
         self.check_given("project")
-        tpu = CloudTpu(self.identity.session, self.project, endpoint)
         if "compute" not in apis:
-            return tpu
-        from tpukit.google.compute_slices import ComputeSlices
+            return self._in_api("tpu")
+        if "tpu" not in apis:
+            return self._in_api("compute")
         from tpukit.google.roads import Roads
 
-        other = self.settings.get("compute_endpoint")
-        compute = ComputeSlices(self.identity.session, self.project, other)
-        return Roads(tpu, compute) if "tpu" in apis else compute
+        return Roads(self._in_api("tpu"), self._in_api("compute"))
+
+    @cached_property
+    def others(self) -> Sequence[SliceProvider]:
+        """The providers of the APIs that the setting `apis` leaves out."""
+        left = {"tpu", "compute"} - {*self.provider.apis}
+        return tuple(map(self._in_api, sorted(left)))
+
+    def _in_api(self, api: str) -> SliceProvider:
+        if api == "tpu":
+            from tpukit.google.tpu import CloudTpu
+
+            return CloudTpu(self.identity.session, self.project, self.settings.get("tpu_endpoint"))
+        from tpukit.google.compute_slices import ComputeSlices
+
+        endpoint = self.settings.get("compute_endpoint")
+        return ComputeSlices(self.identity.session, self.project, endpoint)
 
     @cached_property
     def firewall(self) -> FirewallProvider:

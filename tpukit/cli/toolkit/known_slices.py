@@ -184,6 +184,7 @@ class KnownSlices:
             on_state=self.display.say_state,
             on_warning=self.warn,
             after=self._forget,
+            others=self.cloud.others,
         )
 
     def _forget(self, slice_: Slice) -> None:

@@ -145,6 +145,7 @@ class Reach:
             hints=self.slices.hints,
             pinned=PinnedKeys(cloud.paths.pinned_keys),
             os_logins=self._os_logins,
+            others=lambda: cloud.others,
             accept_new=self.route.accept_new_host_keys,
         )
 

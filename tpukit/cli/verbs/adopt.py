@@ -15,6 +15,7 @@ from tpukit.console import View
 from tpukit.errors import Fix
 from tpukit.models import Slice
 from tpukit.slices import lifetime, naming
+from tpukit.slices.claim import in_use
 from tpukit.slices.find import loss
 from tpukit.slices.update import Edits, update
 
@@ -64,7 +65,7 @@ def adopt(
         limit, context = by.deadline(deadline.remaining()), by.reach.context(ranges)
         adopted = []
         for slice_ in slices:
-            edits = Edits(labels={**wanted[slice_.name], lifetime.CLAIM: None}, ours=True)
+            edits = Edits(labels={**wanted[slice_.name], **in_use(slice_)}, ours=True)
             say = by.display.say_state(slice_.name)
             done = update(by.cloud.provider, slice_, edits, deadline=limit, on_state=say).slice
             if not no_firewall:

@@ -15,6 +15,7 @@ from tpukit.console import View
 from tpukit.errors import BadInput, Fix, NotFound
 from tpukit.models import QueuedResource
 from tpukit.slices import lifetime
+from tpukit.slices.claim import in_use
 from tpukit.slices.find import is_pattern
 from tpukit.slices.update import Edits, update
 
@@ -62,12 +63,11 @@ def extend(
     lifetime.check_run(slices, now + (seconds or 0.0))
     end = None if seconds is None else lifetime.moment(now + seconds)
     ends = {lifetime.EXPIRES: end} if ttl else {}
-    edits = Edits(labels={lifetime.CLAIM: None, **ends}, ours=True)
     done = [
         update(
             toolkit.cloud.provider,
             slice_,
-            edits,
+            Edits(labels={**in_use(slice_), **ends}, ours=True),
             deadline=deadline,
             on_state=toolkit.display.say_state(slice_.name),
         )

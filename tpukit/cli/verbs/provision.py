@@ -16,6 +16,7 @@ from tpukit.cli.requirement_flags import (
     NAME_A_RECIPE,
     NO_REQUIREMENTS,
     RequirementFlags,
+    check_runtimes,
     on_top,
     warn_of_experiments,
 )
@@ -84,6 +85,7 @@ def plan(
     if wanted.reaches_further:
         wanted = toolkit.reach.surroundings(name).resolved(wanted)
     workers = toolkit.reach.workers(name, "all", deadline.remaining())
+    check_runtimes(wanted.recipes, workers, toolkit.console)
     return provision_views.provision_plan(
         plan_all(workers, wanted, requirements=requirements, deadline=deadline), name, words or []
     )
@@ -130,6 +132,7 @@ def apply(
     stages = toolkit.display.job_stages(name)
     on_event = ProvisionProgress(stages)
     workers = toolkit.reach.workers(name, "all", patience)
+    check_runtimes(wanted.recipes, workers, toolkit.console)
     with _going_on(toolkit.seen):
         report = provision_all(
             workers,

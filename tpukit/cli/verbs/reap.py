@@ -37,10 +37,11 @@ def reap(
 ) -> View:
     """Delete dead and expired slices and queued resources, in all zones.
 
-    A slice is dead if it is PREEMPTED or TERMINATED, a queued resource if it is FAILED or
-    SUSPENDED. tpukit shows them all and asks once. If a zone does not answer, tpukit names it and
-    exits with 1. It also lists firewall rules without a slice, and unused data disks of slices that
-    this machine made or deleted. A dead slice stays if a watch on this machine makes it again.
+    A slice is dead if it is PREEMPTED or TERMINATED, or on Compute Engine if nobody completes its
+    create for an hour; a queued resource is dead if it is FAILED or SUSPENDED. tpukit shows them
+    all and asks once. If a zone does not answer, tpukit names it and exits with 1. It also lists
+    firewall rules without a slice, and unused data disks of slices that this machine made or
+    deleted. A dead slice stays if a watch on this machine makes it again.
 
     Examples:
       tpukit reap --dry-run

@@ -14,6 +14,7 @@ from tpukit.cli.request import DEFAULTS, RequestFlags, wanted
 from tpukit.cli.requirement_flags import (
     NO_REQUIREMENTS,
     RequirementFlags,
+    check_requested_runtimes,
     on_top,
     warn_of_experiments,
 )
@@ -105,6 +106,8 @@ def up(
     route = proxy.route(options.internal_ips)
     toolkit, limit, firewall = toolkit.by(route), flag.seconds(timeout), not no_firewall
     sought = search(toolkit, accelerator, name, _idling(options, idle), capacity, limit)
+    if not options.allow_unfit_runtime:
+        check_requested_runtimes(chosen, sought.requests)
     context = toolkit.reach.context(tuple(source_ranges or ()))
     _check_route(route, needs_address=firewall and not context.source_ranges)
     deadline = toolkit.deadline(capacity.seconds + limit)

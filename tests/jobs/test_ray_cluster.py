@@ -1,0 +1,207 @@
+"""A Ray cluster: joined once, completed after a loss, ended whole. A stand-in takes Ray's place.
+
+tests/journeys/test_ray.py does the same with the real Ray.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import psutil
+import pytest
+from support.clocks import HastyClock
+from support.ssh_fixtures import ubuntus_or_ours
+from support.ssh_server import Server
+
+from tpukit.clock import Deadline, SystemClock
+from tpukit.errors import DeadlinePassed, TpukitError
+from tpukit.jobs import runs
+from tpukit.jobs.ray_cluster import RayCluster, resources
+from tpukit.ssh import worker_files
+from tpukit.ssh.worker import RemoteWorker
+
+pytestmark = pytest.mark.process
+
+servers = pytest.fixture(ubuntus_or_ours)
+
+#: Its nodes are files with the number of their process. A node whose file `NAME.fails` has a number
+#: ends at once so often.
+RAY = """\
+#!/usr/bin/env python3
+import json, os, pathlib, signal, sys
+cluster = pathlib.Path({cluster!r})
+options = dict(word.partition("=")[::2] for word in sys.argv[2:])
+living = {{}}
+for file in cluster.glob("*.node"):
+    pid, kind, total = json.loads(file.read_text())
+    if os.path.exists(f"/proc/{{pid}}"):
+        living[file.stem] = (kind, total)
+if sys.argv[1] == "list":
+    if "head" not in [kind for kind, _ in living.values()]:
+        sys.exit("no cluster")
+    nodes = [{{"node_name": name, "resources_total": {{**total, "memory": "1 GiB", "node:x": 1}}}}
+             for name, (_, total) in living.items()]
+    print(json.dumps(nodes) if nodes else "No resource in the cluster")
+    sys.exit()
+name, token = options["--node-name"], os.environ["RAY_AUTH_TOKEN"]
+with open(cluster / "starts", "a") as starts:
+    starts.write(f"{{name}} {{token}} {{os.environ['RAY_AUTH_MODE']}}\\n")
+fails = cluster / f"{{name}}.fails"
+if fails.exists() and (left := int(fails.read_text())):
+    fails.write_text(str(left - 1))
+    sys.exit("Exception: The current node timed out during startup.")
+kind = "head" if "--head" in options else "node"
+(cluster / f"{{name}}.new").write_text(
+    json.dumps([os.getpid(), kind, json.loads(options["--resources"])]))
+os.replace(cluster / f"{{name}}.new", cluster / f"{{name}}.node")
+signal.pause()
+"""
+
+
+@pytest.fixture
+def cluster(servers: list[Server]) -> Path:
+    """The folder that the nodes of all workers share; each worker has the stand-in."""
+    folder = servers[0].home / "cluster"
+    folder.mkdir()
+    folder.chmod(0o777)
+    for server in servers:
+        programs = server.home / worker_files.venv("ray") / "bin"
+        programs.mkdir(parents=True)
+        (programs / "python").symlink_to("/bin/sh")
+        (programs / "ray").write_text(RAY.format(cluster=str(folder)))
+        (programs / "ray").chmod(0o755)
+        for path in (server.home / worker_files.ROOT).rglob("*"):
+            own(path, server)
+        own(server.home / worker_files.ROOT, server)
+    return folder
+
+
+def own(path: Path, server: Server) -> None:
+    """Give a file to the account of a worker."""
+    home = server.home.stat()
+    os.chown(path, home.st_uid, home.st_gid, follow_symlinks=False)
+
+
+#: A look at the cluster counts as a second, but takes less.
+CLOCK = HastyClock()
+
+
+@pytest.fixture
+def ray(workers: list[RemoteWorker]) -> RayCluster:
+    return RayCluster(workers, CLOCK, lambda line: None)
+
+
+def soon(seconds: float = 20.0) -> Deadline:
+    return Deadline.after(CLOCK, seconds)
+
+
+def starts(cluster: Path) -> list[str]:
+    """Return the names of the nodes in the order of their starts."""
+    file = cluster / "starts"
+    return [line.split()[0] for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def lose(cluster: Path, name: str) -> None:
+    pid, *_ = json.loads((cluster / f"{name}.node").read_text())
+    process = psutil.Process(pid)
+    process.kill()
+    psutil.wait_procs([process])
+
+
+def test_the_head_starts_first_and_a_second_call_starts_nothing(
+    ray: RayCluster, cluster: Path, workers: list[RemoteWorker], servers: list[Server]
+) -> None:
+    assert [node.alive for node in ray.nodes()] == [False] * 3
+    nodes = ray.up(soon())
+    assert [(node.slice, node.worker, node.alive) for node in nodes] == [
+        ("demo", worker, True) for worker in range(3)
+    ]
+    assert starts(cluster)[0] == "demo.0"
+    assert sorted(starts(cluster)) == ["demo.0", "demo.1", "demo.2"]
+    assert ray.up(soon()) == nodes
+    assert len(starts(cluster)) == 3
+    assert nodes[0].resources == resources(workers[0])
+    ((token, mode),) = {
+        tuple(line.split()[1:]) for line in (cluster / "starts").read_text().splitlines()
+    }
+    assert (token, mode) == (ray.token(), "token")
+    for server in servers:
+        file = server.home / ".ray/auth_token"
+        assert (file.read_text(), stat.S_IMODE(file.stat().st_mode)) == (token, 0o600)
+    listed = runs.states(workers, SystemClock())
+    assert not any(token in repr(outcome.value) for outcome in listed)
+    commands = [
+        " ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])
+    ]
+    assert any("ray start" in command for command in commands)
+    assert not any(token in command for command in commands)
+    ray.down()
+
+
+def test_a_lost_node_comes_back_alone(ray: RayCluster, cluster: Path) -> None:
+    ray.up(soon())
+    token = ray.token()
+    lose(cluster, "demo.1")
+    assert [node.alive for node in ray.nodes()] == [True, False, True]
+    assert all(node.alive for node in ray.up(soon()))
+    assert starts(cluster)[3:] == ["demo.1"]
+    assert ray.token() == token
+    ray.down()
+
+
+def test_without_its_head_all_nodes_start_anew(ray: RayCluster, cluster: Path) -> None:
+    ray.up(soon())
+    lose(cluster, "demo.0")
+    assert all(node.alive for node in ray.up(soon()))
+    assert starts(cluster)[3] == "demo.0"
+    assert sorted(starts(cluster)[3:]) == ["demo.0", "demo.1", "demo.2"]
+    ray.down()
+
+
+def test_a_node_that_ends_while_it_starts_is_started_again(ray: RayCluster, cluster: Path) -> None:
+    (cluster / "demo.2.fails").write_text("2")
+    (cluster / "demo.2.fails").chmod(0o666)
+    assert all(node.alive for node in ray.up(soon()))
+    assert starts(cluster).count("demo.2") == 3
+    ray.down()
+
+
+def test_a_node_that_always_ends_is_named(ray: RayCluster, cluster: Path) -> None:
+    (cluster / "demo.1.fails").write_text("99")
+    (cluster / "demo.1.fails").chmod(0o666)
+    with pytest.raises(TpukitError, match="Ray ends on demo worker 1 at once") as caught:
+        ray.up(soon())
+    assert caught.value.fix
+    assert caught.value.fix.arguments[:3] == ("tpukit", "attach", "demo")
+    assert starts(cluster).count("demo.1") == 4
+    ray.down()
+
+
+def test_the_wait_ends(ray: RayCluster, cluster: Path, servers: list[Server]) -> None:
+    program = servers[1].home / worker_files.venv("ray") / "bin/ray"
+    program.write_text("#!/bin/sh\nexec sleep 999\n")
+    with pytest.raises(DeadlinePassed, match="Ray is not alive on demo worker 1"):
+        ray.up(soon(3.0))
+    ray.down()
+
+
+def test_down_ends_every_process(ray: RayCluster, cluster: Path) -> None:
+    ray.up(soon())
+    nodes = [json.loads(file.read_text())[0] for file in cluster.glob("*.node")]
+    ray.down()
+    assert len(nodes) == 3
+    assert not any(map(psutil.pid_exists, nodes))
+    assert [node.alive for node in ray.nodes()] == [False] * 3
+    ray.down()  # and again: there is nothing to end
+
+
+@pytest.mark.parametrize(
+    ("index", "wanted"),
+    [(0, {"TPU": 4, "pod": 1, "TPU-v4-16-head": 1}), (1, {"TPU": 4, "pod": 1})],
+)
+def test_resources_have_the_names_of_ray(index: int, wanted: dict[str, float]) -> None:
+    worker = RemoteWorker(index, lambda: None, "pod", accelerator_type="v4-16")  # type: ignore[arg-type,return-value]
+    assert resources(worker) == wanted

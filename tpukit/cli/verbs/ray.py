@@ -1,0 +1,156 @@
+"""`tpukit ray`: a Ray cluster over the workers of slices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer import Option
+
+from tpukit.cli import parameters as flag
+from tpukit.cli.toolkit import Toolkit
+from tpukit.cli.verb import ended_by_interrupt, group
+from tpukit.cli.verbs import provision
+from tpukit.console import View
+from tpukit.errors import Fix, NotFound
+
+if TYPE_CHECKING:
+    from tpukit.jobs.ray_cluster import RayCluster, RayNode
+
+Port = Annotated[int, Option(metavar="PORT", help="Port here; 0 takes a free one.", min=0)]
+
+
+def application() -> typer.Typer:
+    return group("Join the workers of slices to a Ray cluster.", up, status, dashboard, down)
+
+
+def up(
+    toolkit: Toolkit,
+    name: flag.Names,
+    timeout: flag.Timeout = "30m",
+    route: flag.RouteFlags = flag.EXTERNAL,
+) -> View:
+    """Install Ray on the workers of slices, and join them to one cluster.
+
+    The first worker of the first slice is the head. Run it again after a preemption, or with one
+    more slice: it starts only what is missing. The slices need one network, on which Ray's ports
+    are open; Google's rule default-allow-internal opens them.
+
+    Examples:
+      tpukit ray up demo
+      tpukit ray up demo,other
+    """
+    from tpukit.jobs.ray_cluster import RECIPE
+
+    deadline = toolkit.deadline(flag.seconds(timeout))
+    for slice_ in name.split(","):
+        provision.apply(toolkit, slice_, [RECIPE], timeout=timeout, route=route)
+    nodes = _cluster(toolkit, name, route, timeout).up(deadline)
+    first = name.split(",")[0]
+    return _view(nodes, [Fix.command("tpukit", "ray", "dashboard", first)])
+
+
+def status(
+    toolkit: Toolkit,
+    name: flag.Names,
+    timeout: flag.Timeout = "60s",
+    route: flag.RouteFlags = flag.EXTERNAL,
+) -> View:
+    """Show which workers are in the cluster; the exit status is 1 if one is missing.
+
+    Examples:
+      tpukit ray status demo,other
+    """
+    nodes = _cluster(toolkit, name, route, timeout).nodes()
+    missing = [Fix.command("tpukit", "ray", "up", name)]
+    return _view(nodes, [] if all(node.alive for node in nodes) else missing)
+
+
+def dashboard(
+    toolkit: Toolkit,
+    name: flag.OnlyName = flag.LEFT_OUT,
+    port: Port = 8265,
+    timeout: flag.Timeout = "60s",
+    route: flag.RouteFlags = flag.EXTERNAL,
+) -> View:
+    """Reach the dashboard of the cluster whose head is on this slice, until Ctrl-C.
+
+    It prints the address, and the variables with which Ray's own clients submit jobs. The variables
+    hold the cluster's token: who has it can run code on the slices.
+
+    Examples:
+      tpukit ray dashboard demo
+      tpukit ray dashboard demo --port 0
+    """
+    from tpukit.jobs.ray_cluster import DASHBOARD_PORT
+    from tpukit.ssh.forwarding import Forward, Tunnels
+
+    cluster = _cluster(toolkit, name, route, timeout)
+    token = cluster.token()
+    if not token:
+        fix = Fix.command("tpukit", "ray", "up", name)
+        raise NotFound(f"there is no Ray cluster with its head on {name}", fix=fix)
+    worker = toolkit.by(route).reach.worker(name, 0, flag.seconds(timeout))
+    forward = Forward.parse(f"{port}:{DASHBOARD_PORT}")
+
+    def instead(_: Forward) -> Fix:
+        return Fix.command("tpukit", "ray", "dashboard", name, "--port", "0", *route.words)
+
+    with (
+        Tunnels(worker.connect, [forward], toolkit.clock, toolkit.console.say, instead) as tunnels,
+        ended_by_interrupt() as ended,
+    ):
+        (opened,) = tunnels.open()
+        address = f"http://127.0.0.1:{opened.listen}"
+        variables = {
+            "RAY_API_SERVER_ADDRESS": address,
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN": token,
+        }
+        lines = [[f"export {key}={value}"] for key, value in variables.items()]
+        toolkit.console.emit(View({"dashboard": address, "environment": variables}, rows=lines))
+        tunnels.keep()
+    return View({}, status=ended())
+
+
+def down(
+    toolkit: Toolkit,
+    name: flag.Names,
+    timeout: flag.Timeout = "60s",
+    route: flag.RouteFlags = flag.EXTERNAL,
+) -> View:
+    """End Ray on every worker of the slices; the slices stay, and bill.
+
+    Examples:
+      tpukit ray down demo,other
+    """
+    cluster = _cluster(toolkit, name, route, timeout)
+    cluster.down()
+    return _view(cluster.nodes(), [])
+
+
+def _cluster(toolkit: Toolkit, name: str, route: flag.RouteFlags, timeout: str) -> RayCluster:
+    from tpukit.jobs.ray_cluster import RayCluster
+
+    workers = toolkit.by(route).reach.workers(name, "all", flag.seconds(timeout))
+    return RayCluster(workers, toolkit.clock, toolkit.console.say)
+
+
+def _view(nodes: Sequence[RayNode], after: Sequence[Fix]) -> View:
+    rows = [
+        [
+            node.slice,
+            node.worker,
+            "alive" if node.alive else "missing",
+            " ".join(f"{key}={count:g}" for key, count in sorted(node.resources.items())),
+        ]
+        for node in nodes
+    ]
+    return View(
+        {"nodes": [node.document() for node in nodes]},
+        ("SLICE", "WORKER", "RAY", "RESOURCES"),
+        rows,
+        next=after,
+        status=int(bool(after) and not all(node.alive for node in nodes)),
+    )

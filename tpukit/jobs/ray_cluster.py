@@ -1,0 +1,217 @@
+"""A Ray cluster over the workers of one or several slices.
+
+Each worker has a detached run that keeps Ray's processes: the head on the first worker, and a node
+on each other one. Ray itself knows which nodes are alive. Clients need the cluster's token, which
+is in a file on each worker: ray-project/ray:doc/source/ray-security/token-auth.md.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tpukit.clock import Clock, Deadline
+from tpukit.errors import DeadlinePassed, TpukitError
+from tpukit.jobs import runs
+from tpukit.jobs.end import follow_line
+from tpukit.jobs.job_list import JobState
+from tpukit.jobs.shell_environment import shell_lines
+from tpukit.models import Documented
+from tpukit.ssh import worker_files
+from tpukit.ssh.fan_out import fan_out, values
+from tpukit.ssh.programs import shell_line
+from tpukit.ssh.worker import RemoteWorker, listed
+from tpukit.text import one_line, quote
+
+RECIPE = "ray"
+#: Ray's own numbers: ray-project/ray:doc/source/ray-core/configure.rst.
+PORT, DASHBOARD_PORT = 6379, 8265
+_RUN = "ray-"
+#: Where Ray looks for the token of clients and nodes.
+_TOKEN = '"$HOME/.ray/auth_token"'
+_KEEP_TOKEN = f"""\
+(umask 077 && mkdir -p "$HOME/.ray" && printf %s "$RAY_AUTH_TOKEN" >{_TOKEN}) || exit 1
+"""
+_MARK = "tpukit-answer"  #: before what a program prints: a shell may greet first
+_ASK_SECONDS, _PAUSE_SECONDS = 60.0, 1.0
+#: A node that is not alive after 30 seconds ends (ray/_private/node.py). A busy head may need more.
+_STARTS = 4
+
+
+@dataclass(frozen=True)
+class RayNode(Documented):
+    """A worker's part in the cluster: `alive` says if Ray counts on it."""
+
+    slice: str
+    worker: int
+    alive: bool
+    resources: dict[str, float]
+
+
+class RayCluster:
+    """The cluster whose head is the first of the workers; all have the environment `ray`."""
+
+    def __init__(
+        self, workers: Sequence[RemoteWorker], clock: Clock, say: Callable[[str], None]
+    ) -> None:
+        self._head, self._workers = workers[0], workers
+        self._clock = clock
+        self._say = say
+
+    def up(self, deadline: Deadline) -> list[RayNode]:
+        """Start the head and the nodes that are missing; return all once they are alive.
+
+        If the head is gone, the remaining nodes start anew, because they have lost their cluster.
+        Raises `DeadlinePassed` if a node is not alive in time, and the errors of runs.
+        """
+        token = self.token() or secrets.token_hex(32)
+        missing = [node for node in self._pairs() if not node[1].alive]
+        if any(worker is self._head for worker, _ in missing):
+            missing = self._pairs(known={})
+            self.down()
+            self._start([self._head], token)
+            self._await([self._head], token, deadline)
+        else:
+            self._end([worker for worker, _ in missing])
+        self._start([worker for worker, _ in missing if worker is not self._head], token)
+        self._await(self._workers, token, deadline)
+        return self.nodes()
+
+    def down(self) -> None:
+        """End Ray on every worker; a worker without Ray is no error."""
+        self._end(self._workers)
+
+    def nodes(self) -> list[RayNode]:
+        """Return the part of each worker; none is alive if there is no head."""
+        return [node for _, node in self._pairs()]
+
+    def token(self) -> str:
+        """Return the cluster's token, or "" if the head has none."""
+        status, text = self._ask(f"cat {_TOKEN}")
+        return text.decode(errors="replace").strip() if status == 0 else ""
+
+    def _pairs(
+        self, known: dict[str, dict[str, float]] | None = None
+    ) -> list[tuple[RemoteWorker, RayNode]]:
+        alive = self._alive() if known is None else known
+        return [
+            (
+                worker,
+                RayNode(
+                    worker.slice,
+                    worker.index,
+                    worker.record in alive,
+                    alive.get(worker.record, {}),
+                ),
+            )
+            for worker in self._workers
+        ]
+
+    def _alive(self) -> dict[str, dict[str, float]]:
+        """Return the resources of each living node by its name; none if the head is silent."""
+        ray = worker_files.shell_word(f"{worker_files.venv(RECIPE)}/bin/ray")
+        words = ["list", "nodes", "--format=json", "--limit=10000", "--filter=state=ALIVE"]
+        words += ["--detail", f"--address=http://127.0.0.1:{DASHBOARD_PORT}"]
+        status, text = self._ask(f"RAY_AUTH_MODE=token timeout 30 {ray} {quote(words)}")
+        if status or not text.startswith(b"["):  # it says in words that there are none
+            return {}
+        try:
+            rows = json.loads(text)
+            return {str(row["node_name"]): _numbers(row["resources_total"]) for row in rows}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            what = f"{self._head.label}: the answer of Ray is not understood"
+            raise TpukitError(what, why=one_line(repr(error))) from error
+
+    def _start(self, workers: Sequence[RemoteWorker], token: str) -> None:
+        # The paths of sockets have at most 107 bytes: a TMPDIR of the worker may be too long.
+        variables = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token, "TMPDIR": "/tmp"}
+        lines = shell_lines(variables, RECIPE) + _KEEP_TOKEN
+
+        def one(worker: RemoteWorker) -> None:
+            run_id = f"{_RUN}{worker_files.new_run_id(self._clock)}"
+            runs.start([worker], run_id, quote(self._command(worker)), lines, self._clock)
+            self._say(f"{worker.label}: {'head' if worker is self._head else 'node'} started")
+
+        values(fan_out(workers, one))
+
+    def _command(self, worker: RemoteWorker) -> list[str]:
+        address = f"{worker.coordinator}:{PORT}"
+        place = (
+            *("--head", f"--node-ip-address={worker.coordinator}", f"--port={PORT}"),
+            *("--dashboard-host=127.0.0.1", f"--dashboard-port={DASHBOARD_PORT}"),
+        )
+        return [
+            *("ray", "start", "--block", "--disable-usage-stats"),
+            *(place if worker is self._head else (f"--address={address}",)),
+            f"--node-name={worker.record}",
+            # Any free port: Ray's usual ones collide if several nodes share a machine.
+            *("--min-worker-port=0", "--max-worker-port=0"),
+            f"--resources={json.dumps(resources(worker))}",
+        ]
+
+    def _end(self, workers: Sequence[RemoteWorker]) -> None:
+        def one(worker: RemoteWorker) -> None:
+            run = self._last_run(worker)
+            if run and run.state == "running":
+                values(runs.end([worker], [run.run], self._clock))
+
+        values(fan_out(workers, one))
+
+    def _await(self, workers: Sequence[RemoteWorker], token: str, deadline: Deadline) -> None:
+        """Wait until Ray is alive on the workers; where it has ended, start it again."""
+        starts = dict.fromkeys(workers, 1)
+        while True:
+            alive = self._alive()
+            missing = [worker for worker in workers if worker.record not in alive]
+            if not missing:
+                return
+            for worker, run in [(worker, self._last_run(worker)) for worker in missing]:
+                if run and run.state == "running":
+                    continue
+                if starts[worker] == _STARTS:
+                    fix = follow_line([worker], run.run) if run else None
+                    raise TpukitError(f"Ray ends on {worker.label} at once", fix=fix)
+                starts[worker] += 1
+                self._start([worker], token)
+            if deadline.remaining() <= 0:
+                raise DeadlinePassed(f"Ray is not alive on {listed(missing)}")
+            self._clock.sleep(_PAUSE_SECONDS)
+
+    def _last_run(self, worker: RemoteWorker) -> JobState | None:
+        """Return the worker's newest run of Ray."""
+        (states,) = values(runs.states([worker], self._clock))
+        ours = [run for run in states if run.run.startswith(_RUN)]
+        return max(ours, key=lambda run: (run.started, run.run), default=None)
+
+    def _ask(self, text: str) -> tuple[int, bytes]:
+        """Run shell text on the head, and return its status and output without any greeting."""
+        line = shell_line(f"echo {_MARK}; {text} 2>/dev/null")
+        with self._head.connect() as connection:
+            done = connection.run(line, deadline=self._soon())
+        return done.status, done.stdout.partition(_MARK.encode() + b"\n")[2]
+
+    def _soon(self) -> Deadline:
+        return Deadline.after(self._clock, _ASK_SECONDS)
+
+
+def _numbers(total: dict[str, object]) -> dict[str, float]:
+    """Return what tasks can ask for: without memory, which is text, and the nodes' own names."""
+    return {
+        one_line(name): float(count)
+        for name, count in total.items()
+        if isinstance(count, (int, float)) and not name.startswith("node:")
+    }
+
+
+def resources(worker: RemoteWorker) -> dict[str, float]:
+    """Return a worker's resources under Ray's names.
+
+    Ray's tasks ask for chips as `TPU`, for workers of one slice by the slice's name, and for one
+    task a slice as `TPU-v4-16-head`: ray-project/ray:python/ray/_private/accelerators/tpu.py.
+    """
+    accelerator = worker.accelerator
+    chips = {"TPU": float(accelerator.chips_per_worker)} if accelerator else {}
+    head = {f"TPU-{worker.accelerator_type}-head": 1.0} if worker.index == 0 else {}
+    return {**chips, worker.slice: 1.0, **head}
