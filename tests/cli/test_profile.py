@@ -56,6 +56,14 @@ def profiler(answer: Answer, service: str = "tensorflow.ProfilerService") -> Ite
         server.stop(None).wait()
 
 
+def write(request: bytes, context: grpc.ServicerContext) -> bytes:
+    """Write a trace where the request wants it."""
+    fields = parsed(request)
+    folder, session, host = (str(fields[number], "utf-8") for number in (5, 6, 7))
+    Path(folder, session, f"{host}.xplane.pb").write_bytes(b"a trace")
+    return b""
+
+
 def profiled(local: Local, name: str, port: int, *words: str) -> Result:
     return local.run("profile", name, "--port", str(port), "--for", "1s", *words)
 
@@ -156,11 +164,8 @@ def test_a_trace_comes_where_xprof_looks_for_it_and_leaves_the_worker(
     seen: list[dict[int, object]] = []
 
     def record(request: bytes, context: grpc.ServicerContext) -> bytes:
-        fields = parsed(request)
-        seen.append(fields)
-        folder, session, host = (str(fields[number], "utf-8") for number in (5, 6, 7))
-        Path(folder, session, f"{host}.xplane.pb").write_bytes(b"a trace")
-        return b""
+        seen.append(parsed(request))
+        return write(request, context)
 
     with profiler(record) as port:
         words = ("profile", bare, "--port", str(port), "--for", "1.5s", "--output-directory", "my")
@@ -174,6 +179,21 @@ def test_a_trace_comes_where_xprof_looks_for_it_and_leaves_the_worker(
     assert "next: uvx xprof my\n" in done.err
     assert "the traces show 8 CPU devices standing in for a TPU\n" in done.err
     assert (fields[1], parsed(fields[4])[9]) == (1500, 1500)
+
+
+def test_a_recording_may_be_longer_than_the_timeout(
+    local: Local, bare: str, tmp_path: Path
+) -> None:
+    """A worker that records is silent for so long."""
+
+    def record(request: bytes, context: grpc.ServicerContext) -> bytes:
+        threading.Event().wait(6)  # as long as the profiler of a program takes
+        return write(request, context)
+
+    with profiler(record) as port:
+        words = ("profile", bare, "--port", str(port), "--for", "6s", "--timeout", "5s")
+        done = local.run(*words, cwd=tmp_path)
+    assert done.status == 0, done.err
 
 
 def parsed(message: object) -> dict[int, object]:
