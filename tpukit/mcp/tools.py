@@ -86,19 +86,19 @@ class Tools:
         self,
         accelerator_type: str,
         hours: float,
-        recipe: str = "jax",
+        recipe: str = "",
         zone: str = "",
         spot: bool = False,
         name: str = "",
     ) -> Json:
-        """Create a slice that ends after `hours`, install a recipe and test every device.
+        """Create a slice that ends after `hours`, install a recipe (else JAX), test every device.
 
         It takes minutes, and returns the slice's name. If it fails, the slice may exist: call
         `slices`. With the name of a slice of yours, it goes on with that one. Raises `NotAllowed`
         beyond the limits.
         """
         self._limits.check(_type(accelerator_type), zone, hours)
-        _matches(re.compile(r"[a-z0-9_]{1,40}"), recipe, "recipe")
+        with_ = _matches(re.compile(r"[a-z0-9_]{0,40}"), recipe, "recipe")
         paths.private_directory(self._lock.parent)
         try:
             with paths.exclusively(self._lock, wait=False) as descriptor:
@@ -112,7 +112,8 @@ class Tools:
                     raise _not_yours(name)
                 name = name or f"agent-{secrets.token_hex(4)}"
                 words = ["up", _type(accelerator_type), name, "--labels", f"{LABEL}={name}"]
-                words += ["--ttl", f"{hours * 60:.0f}m", "--with", recipe, *self._places(zone)]
+                words += ["--ttl", f"{hours * 60:.0f}m", *self._places(zone)]
+                words += ["--with", with_] if with_ else []
                 words += ["--spot"] if spot else []
                 return await self._run(*words, keep=descriptor)
         except BlockingIOError:

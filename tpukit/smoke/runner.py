@@ -21,6 +21,7 @@ from tpukit.errors import (
 )
 from tpukit.jobs.end import Holder, device_holders, stop_runtime
 from tpukit.models import worker_names
+from tpukit.provision import recipe_names
 from tpukit.provision.recipes import Recipe
 from tpukit.smoke.chip_judge import judge_chips
 from tpukit.smoke.judge import Expectation, Observation, failures, judge
@@ -135,11 +136,13 @@ def smoke(
 def check_level(recipe: Recipe, level: int) -> None:
     """Raise `BadInput` if a recipe has no program for a level."""
     if level and not recipe.smoke.program:
-        note = f"compute with another recipe, such as jax, and provision {recipe.name} beside it"
+        note = f"compute with another recipe, and provision {recipe.name} beside it"
         raise BadInput(f"the recipe {recipe.name} has no smoke test", fix=Fix(note=note))
     if level < 2 or recipe.smoke.bench_program:
         return
-    note = "--with jax has all levels: they measure the chips, not the framework"
+    able = [one for one in map(Recipe.named, recipe_names()) if one.smoke.bench_program]
+    smallest = min(able, key=lambda one: one.releases[0].disk_megabytes).name
+    note = f"--with {smallest} has all levels: they measure the chips, not the framework"
     raise BadInput(f"the smoke test of {recipe.name} has levels 0 and 1", fix=Fix(note=note))
 
 
