@@ -132,6 +132,17 @@ def test_a_create_in_one_zone_takes_the_slice_of_an_interrupted_search(
     assert labels[naming.SEARCH] == naming.FOUND == taken.slice.labels[naming.SEARCH]
 
 
+def test_a_slice_that_cannot_be_marked_as_found_is_made_all_the_same(
+    prompt_cloud: Cloud, context: Context
+) -> None:
+    searched = labelled(prompt_cloud, nonce="n0", labels={naming.SEARCH: naming.LOOKING})
+    prompt_cloud.tpu.create(searched)
+    prompt_cloud.fault(method="nodes.patch", kind="status", status="PERMISSION_DENIED", times=1)
+    taken = made(prompt_cloud, context, labelled(prompt_cloud))
+    assert taken.slice.ready
+    assert any("another search may delete it" in state for state in prompt_cloud.states)
+
+
 @pytest.mark.parametrize("room", [True, False])
 def test_a_search_removes_no_rule_of_somebody_else_s_slice_of_its_name(
     prompt_cloud: Cloud, context: Context, room: bool

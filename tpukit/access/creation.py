@@ -23,18 +23,20 @@ from tpukit.clock import Deadline
 from tpukit.errors import (
     BadInput,
     Fix,
+    Interrupted,
     NoCapacity,
     NotAuthenticated,
     NotEnabled,
     NotFound,
     QuotaExceeded,
     SliceLost,
+    Terminated,
     TpukitError,
 )
 from tpukit.models import QueueRequest, Slice, SliceList, SliceRequest
 from tpukit.slices import capacity, naming
 from tpukit.slices.capacity import Search
-from tpukit.slices.claim import found
+from tpukit.slices.claim import found, unlabelled
 from tpukit.slices.ensure import Ensured, check_same, ensure
 from tpukit.slices.last_seen import OnState, last_seen, naming_what_exists
 from tpukit.slices.queue_requests import WAITING, ensure_queued, wait_queued
@@ -118,7 +120,14 @@ def ensure_somewhere(
 
     if search.single:
         made = attempt(search.requests[0])
-        return replace(made, slice=found(context.provider, made.slice, deadline=deadline))
+        try:
+            slice_ = found(context.provider, made.slice, deadline=deadline)
+        except (Interrupted, Terminated):
+            raise
+        except TpukitError as error:  # the slice is there, and bills
+            on_state(unlabelled(error))
+            return made
+        return replace(made, slice=slice_)
     try:
         made, refusals = capacity.obtain(
             context.provider,

@@ -333,9 +333,10 @@ def _runtime(accelerator: AcceleratorType, flags: RequestFlags, api: str) -> str
         )
     bad = runtime_fits(accelerator, wanted) or retired_runtime(wanted)
     if bad and not flags.allow_unfit_runtime:
+        fitting = accelerator.runtime_version or "…"
         raise BadInput(
             bad,
-            fix=Fix(note=f"--runtime-version {accelerator.runtime_version}"),
+            fix=Fix(note=f"--runtime-version {fitting}"),
             otherwise=Fix(note="--allow-unfit-runtime, if you know better"),
         )
     return wanted or accelerator.runtime_version

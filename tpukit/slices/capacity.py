@@ -40,7 +40,7 @@ from tpukit.google.roads import delete_in, in_several_places
 from tpukit.models import Slice, SliceRequest
 from tpukit.slices import change
 from tpukit.slices.capacity_memory import Place
-from tpukit.slices.claim import found
+from tpukit.slices.claim import found, unlabelled
 from tpukit.slices.ensure import Ensured, check_owner
 from tpukit.slices.find import gone, look, loss
 from tpukit.slices.journal import Journal
@@ -369,7 +369,7 @@ class _Rounds:
                 before = self.said.get(_place(request))
                 self.said[_place(request)] = noted(before, request, gone(slice_))
                 return None
-            self.on_state(f"its label {SEARCH} stays, so another search may delete it: {error}")
+            self.on_state(unlabelled(error))
             return now
 
     def _delete(self, slice_: Slice, why: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tpukit.clock import Deadline
+from tpukit.errors import TpukitError
 from tpukit.google.provider import SliceProvider
 from tpukit.models import Slice
 from tpukit.slices.last_seen import OnState
@@ -44,3 +45,8 @@ def found(provider: SliceProvider, slice_: Slice, *, deadline: Deadline) -> Slic
         return slice_
     edits = Edits(labels={SEARCH: FOUND}, ours=True)
     return update(provider, slice_, edits, deadline=deadline).slice
+
+
+def unlabelled(error: TpukitError) -> str:
+    """Return the message that a slice could not be marked as found, for this reason."""
+    return f"its label {SEARCH} stays, so another search may delete it: {error}"
