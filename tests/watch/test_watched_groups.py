@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,9 @@ from support.local_cloud import PROJECT, Cloud, FakeClock, running_cloud
 from support.slices import create, labelled
 
 from tpukit.errors import TpukitError
+from tpukit.google import group_json
 from tpukit.slices import naming
-from tpukit.watch.saved_watches import Record, Watch, WatchFiles, WatchSpec, request_of
+from tpukit.watch.saved_watches import RECOVERING, Record, Watch, WatchFiles, WatchSpec, request_of
 from watch.test_supervisor import Killed, PaperWork, Scene
 
 pytestmark = pytest.mark.process
@@ -166,3 +168,44 @@ def test_a_watch_that_is_killed_when_it_gives_up_a_group_deletes_it_later(
     assert scene.watch(scene.end) == 0
     assert cloud.tpu.get(ZONE, "demo").id != older
     assert len(parts(cloud)) == 3 + 4
+
+
+@pytest.mark.parametrize("word", ["CREATING", "READY", "made again"])
+@pytest.mark.parametrize("first", [False, True])
+def test_a_new_group_outlives_a_watch_that_is_killed_after_making_it(
+    scene: Scene, word: str, first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lacks a worker for a moment when the watch starts again.
+
+    The file of a watch that makes its first group has no id yet.
+    """
+    killed: list[str] = []
+
+    class Heard(list[str]):
+        def append(self, line: str) -> None:
+            super().append(line)
+            if word in line and "making it again" in scene.events and not killed:
+                killed.append(line)
+                raise Killed
+
+    if first:
+        while parts(scene.cloud):
+            for slice_ in scene.cloud.tpu.list("-").slices:
+                scene.cloud.tpu.delete(ZONE, slice_.name)
+            scene.clock.sleep(60.0)
+        scene.record.watch = replace(scene.record.watch, state=RECOVERING)
+    scene.said = scene.cloud.states = Heard()
+    with pytest.raises(Killed):
+        scene.watch(*([] if first else [lambda: preempt(scene)]))
+    newer = scene.cloud.tpu.get(ZONE, "demo").id
+    scene.work.running = False
+    looks, real = iter(range(3)), group_json._state
+
+    def state(parts: group_json.SliceParts) -> str:
+        lacks = parts.group is not None and next(looks, None) is not None
+        return "REPAIRING" if lacks else real(parts)
+
+    monkeypatch.setattr(group_json, "_state", state)
+    assert scene.watch(scene.end) == 0
+    assert scene.cloud.tpu.get(ZONE, "demo").id == newer
+    assert len(parts(scene.cloud)) == 3 + 4

@@ -193,6 +193,8 @@ class Watcher:
             if now in LOST and self._watch.state == WATCHING:
                 self._lose(now, slice_)
             if self._watch.state == RECOVERING:
+                if slice_ and now == COMING and self._may_heal(slice_):
+                    continue
                 self._recover(now, slice_)
                 return None
             if now in (STOPPED, DELETING):
@@ -231,14 +233,18 @@ class Watcher:
                 self.record.change(spec=replace(self._spec, request=request))
 
     def _take(self, slice_: Slice) -> None:
-        """Watch this slice and no other of its name; raise `NameTaken` if it is not ours."""
+        """Watch this slice and no other of its name; raise `NameTaken` if it is not ours.
+
+        During a recovery the file gets its id when it is READY, because that id is a lost slice's.
+        """
         try:
             check_owner(slice_, self.owner)
         except NameTaken:
             self.seen.state = ""
             raise
         self.seen.id = slice_.id
-        self.record.watch = replace(self._watch, id=slice_.id)
+        if self._watch.state == WATCHING:
+            self.record.watch = replace(self._watch, id=slice_.id)
 
     def _queued_state(self, slice_: Slice | None) -> str:
         """Return the state of a lost slice's queued resource, or ""."""
@@ -265,6 +271,13 @@ class Watcher:
             return False
         self.repair = self.repair or Deadline.after(self.clock, REPAIR_SECONDS)
         return self.repair.passed()
+
+    def _may_heal(self, slice_: Slice) -> bool:
+        """Return True for the watch's first group, which a killed watch made, if it lacks a worker.
+
+        No loss of it is on record, so it gets the time of `_is_broken`.
+        """
+        return _is_rest(slice_) and not (self._watch.id or naming.lacks_group(slice_))
 
     def _begin(self, slice_: Slice) -> None:
         """Start the command, or follow it if it runs; a failure is tried again up to `_TRIES`."""
