@@ -37,7 +37,8 @@ options = dict(word.partition("=")[::2] for word in sys.argv[2:])
 living = {{}}
 for file in cluster.glob("*.node"):
     pid, kind, total = json.loads(file.read_text())
-    if os.path.exists(f"/proc/{{pid}}"):
+    stat = pathlib.Path(f"/proc/{{pid}}/stat")
+    if stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z":
         living[file.stem] = (kind, total)
 if sys.argv[1] == "list":
     if "head" not in [kind for kind, _ in living.values()]:
