@@ -73,4 +73,6 @@ def test_one_that_fails_again_is_a_failure_alone(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "1 failed, 1 passed, 1 rerun" in done.stdout
     assert "SECOND ATTEMPT" not in done.stdout
-    assert not (tmp_path / "told").exists()
+    told = (tmp_path / "told").read_text()
+    assert "AssertionError: every attempt\n" in told
+    assert told.endswith("\n\nFAILED: test_it.py::test_fails_always\n")

@@ -457,10 +457,11 @@ def test_a_push_that_watches_sends_each_change(local: Local, pair: str, app: Pat
     assert there.out == "print('changed')\n"
     (app / "train.py").unlink()
     (app / "other.py").touch()
-    eventually(
-        lambda: "other.py" in local.run("run", pair, "--worker", "0", "--", f"ls {app.name}").out,
-        60,
-    )
+    there = ""
+    while "other.py" not in there or "train.py" in there:
+        # Once this line is out, nothing is sent that Ctrl-C could interrupt.
+        assert next(line for line in lines if "workers changed" in line)
+        there = local.run("run", pair, "--worker", "0", "--", f"ls {app.name}").out
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130
     assert "error:" not in process.stderr.read()

@@ -26,6 +26,7 @@ import typer
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
+from support import second_attempts
 from support.fix_recorder import FOLDER, VARIABLE, environment
 from tpukit.cli.main import application
 
@@ -135,6 +136,8 @@ def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
     for words, text in config.stash.get(_FAULTS, {}).items():
-        terminalreporter.write_line(f"cannot be typed: {shlex.join(words)}: {text}", red=True)
+        line = f"cannot be typed: {shlex.join(words)}: {text}"
+        terminalreporter.write_line(line, red=True)
+        second_attempts.keep(f"FAILED: a suggested command {line}\n")
     if summary := config.stash.get(_SUMMARY, ""):
         terminalreporter.write_line(summary)

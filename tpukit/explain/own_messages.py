@@ -178,7 +178,7 @@ def _fix(node: ast.expr | None, named: Mapping[str, list[ast.expr]]) -> Fix | No
     """Return the fix of a message; a command with words that vary becomes a sentence."""
     if isinstance(node, ast.Name) and len(named.get(node.id, ())) == 1:
         (node,) = named[node.id]
-    if not isinstance(node, ast.Call):
+    if not isinstance(node, ast.Call) or ast.unparse(node.func) not in ("Fix", "Fix.command"):
         return None
     given = {keyword.arg: keyword.value for keyword in node.keywords}
     note = _shown(_texts(given.get("note"), named)[0]) if "note" in given else ""

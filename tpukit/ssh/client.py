@@ -58,7 +58,7 @@ class Connector(AbstractContextManager["Connector"]):
     private_keys: dict[Path, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._closed = False
+        self.closed = False  #: True since `close`: what is lost from then on is no news
         self._connections: weakref.WeakSet[Connection] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._handshakes = threading.Semaphore(HANDSHAKES)
@@ -82,7 +82,7 @@ class Connector(AbstractContextManager["Connector"]):
         _check_address(target)
         started, attempts = self.clock.monotonic(), 0
         for remaining in polls(deadline):
-            if attempts and (not remaining or self._closed):
+            if attempts and (not remaining or self.closed):
                 break
             attempts += 1
             try:
@@ -130,14 +130,14 @@ class Connector(AbstractContextManager["Connector"]):
         connection = Connection(target, session, watched)
         with self._lock:
             self._connections.add(connection)
-        if self._closed:
+        if self.closed:
             connection.close()
         return connection
 
     def close(self) -> None:
         """Close every connection; running commands raise `TransportFailed`."""
         with self._lock:
-            self._closed = True
+            self.closed = True
             connections = list(self._connections)
         for connection in connections:
             connection.close()

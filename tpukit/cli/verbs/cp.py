@@ -90,8 +90,11 @@ def metered(
     """
     from tpukit.files.upload import TransferContext
 
+    connector = toolkit.reach.connector
+
     def say_lost(error: TransportFailed) -> None:
-        toolkit.console.say(f"{error.summary()}; connecting again")
+        if not connector.closed:
+            toolkit.console.say(f"{error.summary()}; connecting again")
 
     meter = TransferProgress(toolkit.console, toolkit.clock, verb)
     try:
@@ -99,7 +102,7 @@ def metered(
             Deadline.never(toolkit.clock),
             meter,
             relay,
-            toolkit.reach.connector.close,
+            connector.close,
             say_lost,
             toolkit.console.warn,
             silence,
