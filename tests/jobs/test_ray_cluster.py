@@ -12,7 +12,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+from support import ray_stand_in
 from support.clocks import HastyClock
+from support.ray_stand_in import lose, starts
 from support.ssh_fixtures import ubuntus_or_ours
 from support.ssh_server import Server
 
@@ -27,40 +29,6 @@ pytestmark = pytest.mark.process
 
 servers = pytest.fixture(ubuntus_or_ours)
 
-#: Its nodes are files with the number of their process. A node whose file `NAME.fails` has a number
-#: ends at once so often.
-RAY = """\
-#!/usr/bin/env python3
-import json, os, pathlib, signal, sys
-cluster = pathlib.Path({cluster!r})
-options = dict(word.partition("=")[::2] for word in sys.argv[2:])
-living = {{}}
-for file in cluster.glob("*.node"):
-    pid, kind, total = json.loads(file.read_text())
-    stat = pathlib.Path(f"/proc/{{pid}}/stat")
-    if stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z":
-        living[file.stem] = (kind, total)
-if sys.argv[1] == "list":
-    if "head" not in [kind for kind, _ in living.values()]:
-        sys.exit("no cluster")
-    nodes = [{{"node_name": name, "resources_total": {{**total, "memory": "1 GiB", "node:x": 1}}}}
-             for name, (_, total) in living.items()]
-    print(json.dumps(nodes) if nodes else "No resource in the cluster")
-    sys.exit()
-name, token = options["--node-name"], os.environ["RAY_AUTH_TOKEN"]
-with open(cluster / "starts", "a") as starts:
-    starts.write(f"{{name}} {{token}} {{os.environ['RAY_AUTH_MODE']}}\\n")
-fails = cluster / f"{{name}}.fails"
-if fails.exists() and (left := int(fails.read_text())):
-    fails.write_text(str(left - 1))
-    sys.exit("Exception: The current node timed out during startup.")
-kind = "head" if "--head" in options else "node"
-(cluster / f"{{name}}.new").write_text(
-    json.dumps([os.getpid(), kind, json.loads(options["--resources"])]))
-os.replace(cluster / f"{{name}}.new", cluster / f"{{name}}.node")
-signal.pause()
-"""
-
 
 @pytest.fixture
 def cluster(servers: list[Server]) -> Path:
@@ -69,11 +37,7 @@ def cluster(servers: list[Server]) -> Path:
     folder.mkdir()
     folder.chmod(0o777)
     for server in servers:
-        programs = server.home / worker_files.venv("ray") / "bin"
-        programs.mkdir(parents=True)
-        (programs / "python").symlink_to("/bin/sh")
-        (programs / "ray").write_text(RAY.format(cluster=str(folder)))
-        (programs / "ray").chmod(0o755)
+        ray_stand_in.install(server.home, folder)
         for path in (server.home / worker_files.ROOT).rglob("*"):
             own(path, server)
         own(server.home / worker_files.ROOT, server)
@@ -97,19 +61,6 @@ def ray(workers: list[RemoteWorker]) -> RayCluster:
 
 def soon(seconds: float = 20.0) -> Deadline:
     return Deadline.after(CLOCK, seconds)
-
-
-def starts(cluster: Path) -> list[str]:
-    """Return the names of the nodes in the order of their starts."""
-    file = cluster / "starts"
-    return [line.split()[0] for line in file.read_text().splitlines()] if file.exists() else []
-
-
-def lose(cluster: Path, name: str) -> None:
-    pid, *_ = json.loads((cluster / f"{name}.node").read_text())
-    process = psutil.Process(pid)
-    process.kill()
-    psutil.wait_procs([process])
 
 
 def lives(number: int) -> bool:

@@ -55,6 +55,13 @@ def status_without_token(address: str) -> int:
     return connection.getresponse().status
 
 
+def recovered(tpukit: Tpukit) -> bool:
+    """Return True if the watched slice was lost, and joined again."""
+    (watch,) = tpukit.document("watch", "--list")["watches"]
+    events = [event["event"] for event in watch["history"]]
+    return "preempted" in events and events[-1] == "ready"
+
+
 def rays(tpukit: Tpukit) -> list[psutil.Process]:
     return [
         process
@@ -85,6 +92,11 @@ def test_tasks_run_on_all_workers_also_after_a_preemption(slices: Tpukit) -> Non
         slices.succeeds("create", "v4-16", "two")
         slices.succeeds("ray", "up", "one,two")
         assert "nodes 4" in submit(slices, variables)
+        slices.succeeds("watch", "two", "--ray", "one,two", "--detach")
+        slices.succeeds("emulator", "preempt", "two")
+        assert eventually(lambda: recovered(slices), 300), slices.succeeds("watch", "--list", "two")
+        assert "nodes 4" in submit(slices, variables)
+        slices.succeeds("watch", "two", "--stop")
         dashboard.terminate()
     slices.succeeds("ray", "down", "one,two")
     # A process that Ray itself has started ends as soon as it misses its node.

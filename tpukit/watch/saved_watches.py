@@ -68,6 +68,7 @@ class WatchSpec:
     max_wait: float = 6 * 3600.0  #: seconds for capacity, each time
     delete_when_done: bool = False
     clean: bool = False  #: True if the command needs a clean slice
+    ray: tuple[str, ...] = ()  #: the slices of its Ray cluster, that of the head first
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -76,7 +77,12 @@ class WatchSpec:
 
     @property
     def begun(self) -> tuple[str, str]:
-        """The events for a running command: it was started, or it already ran."""
+        """The events for a running command: it was started, or it already ran.
+
+        Without a command, both say that the slice is ready.
+        """
+        if not self.command:
+            return "ready", "ready"
         return f"run {self.run_id} started", f"run {self.run_id} found"
 
 
@@ -260,10 +266,10 @@ class Record:
         self.watch = watch
 
 
-def is_resumed(before: Watch, command: str) -> bool:
+def is_resumed(before: Watch, command: str, *, given: bool) -> bool:
     """Return True if a command line resumes this watch, False if it begins a new one.
 
-    Without a command, it means the watch's own.
+    Without a command, it means the watch's own. `given` is True if it says what to watch.
 
     Raises:
         NameTaken: the slice is watched with another command.
@@ -271,7 +277,7 @@ def is_resumed(before: Watch, command: str) -> bool:
     """
     if before.open and command not in ("", before.spec.command):
         raise taken(before)
-    if not before.open and command:
+    if not before.open and given:
         return False
     if before.state == ENDED:
         raise _over(before)
@@ -292,11 +298,15 @@ def taken(before: Watch) -> NameTaken:
 def _over(before: Watch) -> BadInput:
     """Return the error for a watch that has ended, which is not resumed without its command."""
     name, last = before.name, before.history[-1]
-    again = ("tpukit", "watch", name, "--zone", before.zone, "--", before.spec.command)
+    spec, again = before.spec, ("tpukit", "watch", name, "--zone", before.zone)
+    again += ("--ray", ",".join(spec.ray)) if spec.ray else ()
+    again += ("--", spec.command) if spec.command else ()
     return BadInput(
         f"the watch of slice {name} has ended",
         reason=f"{last.event}: {last.detail}" if last.detail else last.event,
-        fix=Fix.command(*again, note="runs the command again, if the slice exists"),
+        fix=Fix.command(*again, note="begins again, if the slice exists")
+        if spec.command or spec.ray
+        else None,
     )
 
 

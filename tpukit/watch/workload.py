@@ -13,18 +13,20 @@ from pathlib import Path
 from tpukit.access import slice_workers
 from tpukit.access.context import Context
 from tpukit.access.creation import ensure_somewhere, wait_reachable
-from tpukit.clock import Clock, Deadline
-from tpukit.errors import Fix, NameTaken, TpukitError
+from tpukit.clock import Clock, Deadline, polls
+from tpukit.errors import Fix, NameTaken, NotFound, TpukitError
 from tpukit.files import pushes
 from tpukit.files.upload import TransferContext
 from tpukit.files.worktree import read_tree
 from tpukit.jobs import runs
 from tpukit.jobs.detached_job import JobLost, JobResult
 from tpukit.jobs.guard import install_guard, wants_guard
+from tpukit.jobs.ray_cluster import RayCluster
 from tpukit.models import Slice, SliceRequest
 from tpukit.provision.recipes import Recipe
 from tpukit.provision.requirements import Requirements
 from tpukit.slices.capacity import Search
+from tpukit.slices.find import find
 from tpukit.smoke.cleanliness import require_clean
 from tpukit.ssh.client import Connection
 from tpukit.ssh.fan_out import Outcome, values
@@ -36,6 +38,8 @@ from tpukit.watch.saved_watches import WatchSpec
 READY_SECONDS = 1200.0
 #: Seconds to reach the workers of a READY slice, and to provision it.
 CONNECT_SECONDS, UP_SECONDS = 300.0, 3600.0
+#: Seconds in which the head of a Ray cluster that has just been made again is joined.
+HEAD_SECONDS = 600.0
 #: Seconds to try unreachable workers before the follower starts again.
 PATIENCE_SECONDS = 60.0
 
@@ -91,8 +95,8 @@ class Workload:
         another run uses the slice.
         """
         if not self.spec.command:
-            self._prepare(request)
-            return "ready"
+            self._prepare(slice_, request)
+            return self.spec.begun[False]
         workers = self._workers(slice_)
         states = [run for own in values(runs.states(workers, self.context.clock)) for run in own]
         ours = [state for state in states if state.run == self.spec.run_id]
@@ -123,25 +127,67 @@ class Workload:
             self.context, [slice_], "all", limit, CONNECT_SECONDS, on_wait=self.say, claims=True
         )
 
-    def _prepare(self, request: SliceRequest) -> None:
-        """Provision and test the slice if there is a recipe."""
+    def _prepare(self, slice_: Slice, request: SliceRequest) -> None:
+        """Provision and test the slice if there is a recipe; complete its Ray cluster."""
         recipe, requirements = self.setup()
-        if recipe is None:
-            return
-        with self.progress() as progress:
-            up(
-                self.context,
-                Search([request]),
-                recipe,
-                endpoint=self.endpoint,
-                firewall=self.spec.firewall,
-                requirements=requirements,
-                deadline=Deadline.after(self.context.clock, UP_SECONDS),
-                progress=progress,
-            )
+        if recipe:
+            with self.progress() as progress:
+                up(
+                    self.context,
+                    Search([request]),
+                    recipe,
+                    endpoint=self.endpoint,
+                    firewall=self.spec.firewall,
+                    requirements=requirements,
+                    deadline=Deadline.after(self.context.clock, UP_SECONDS),
+                    progress=progress,
+                )
+        if self.spec.ray:
+            self._join(slice_)
+
+    def _join(self, slice_: Slice) -> None:
+        """Complete the Ray cluster; slices that are missing join it when they are back.
+
+        Only the watch of the head's slice starts the head, because two would end each other's.
+        The others wait for it: if it was lost as well, it may not have seen them yet.
+        """
+        first, clock = self.spec.ray[0], self.context.clock
+        told: set[str] = set()
+
+        def say(line: str) -> None:
+            if line not in told:
+                self.say(line)
+            told.add(line)
+
+        for _ in polls(Deadline.after(clock, HEAD_SECONDS), first=1.0, most=10.0):
+            workers = self._ray_workers(slice_, say)
+            cluster = RayCluster(workers, clock, self.say)
+            if workers[0].slice == first and (first == slice_.name or cluster.nodes()[0].alive):
+                cluster.up(Deadline.after(clock, UP_SECONDS))
+                return
+            say(f"Ray waits for its head on {first}")
+        self.say(f"not in Ray: `tpukit ray up {','.join(self.spec.ray)}` joins it")
+
+    def _ray_workers(self, slice_: Slice, say: Callable[[str], None]) -> list[RemoteWorker]:
+        """Return the workers of those slices of the cluster that are there."""
+        context, slices = self.context, []
+        for name in self.spec.ray:
+            try:
+                slices.append(slice_ if name == slice_.name else find(context.provider, name))
+            except NotFound as error:
+                say(f"Ray without {name}: {error.summary()}")
+        return slice_workers.workers(
+            context,
+            slices,
+            "all",
+            Deadline.after(context.clock, CONNECT_SECONDS),
+            CONNECT_SECONDS,
+            on_wait=say,
+            on_failure=lambda name, error: say(f"Ray without {name}: {error.summary()}"),
+        )
 
     def _start(self, slice_: Slice, request: SliceRequest) -> None:
-        self._prepare(request)
+        self._prepare(slice_, request)
         workers = self._workers(slice_)
         if not self.spec.recipe and wants_guard(slice_):
             limit = Deadline.after(self.context.clock, CONNECT_SECONDS)

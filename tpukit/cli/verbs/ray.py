@@ -34,8 +34,9 @@ def up(
     """Install Ray on the workers of slices, and join them to one cluster.
 
     The first worker of the first slice is the head. Run it again after a preemption, or with one
-    more slice: it starts only what is missing. The slices need one network, on which Ray's ports
-    are open; Google's rule default-allow-internal opens them.
+    more slice: it starts only what is missing. `watch --ray` does so after each preemption. The
+    slices need one network, on which Ray's ports are open; Google's rule default-allow-internal
+    opens them.
 
     Examples:
       tpukit ray up demo

@@ -61,6 +61,13 @@ class WatchFlags:
     delete_when_done: Annotated[
         bool, Option("--delete-when-done", help="Delete the slice if the command exits with 0.")
     ] = False
+    ray: Annotated[
+        str,
+        Option(
+            metavar="NAME,…",
+            help="Slices of its Ray cluster, that of the head first: it joins them again.",
+        ),
+    ] = ""
     on_demand: Annotated[
         bool,
         Option("--on-demand", help="Buy later slices on demand; default: like the first slice."),
@@ -105,6 +112,7 @@ def watch(
     Examples:
       tpukit watch demo --with jax --push . -- python3 train.py --checkpoint-dir gs://bucket/run
       tpukit watch demo --zones us-central1-b,us-east1-d --detach -- ./train.sh
+      tpukit watch demo --ray demo,other --detach
       tpukit watch demo --stop
     """
     from tpukit.watch import background
@@ -117,7 +125,7 @@ def watch(
     naming.check_name(name)
     if attendance.stop:
         return _stop(toolkit, name)
-    file = _file(toolkit, name, anew=bool(command))
+    file = _file(toolkit, name, anew=bool(command or how.ray))
     line = flag.remote_command(command)
     with file.held(), _telling_what_exists(file):
         watch_ = _watch(toolkit, file, name, line, how, environment, on_top)
@@ -223,11 +231,13 @@ def _watch(
     from tpukit.watch.saved_watches import is_resumed
 
     before = file.load()
-    if before and is_resumed(before, line):
-        spec = _spec(before.spec, line, how, environment, on_top) if line else before.spec
+    given = bool(line or how.ray)
+    if before and is_resumed(before, line, given=given):
+        spec, line = before.spec, line or before.spec.command
+        spec = _spec(spec, line, how, environment, on_top) if given else spec
         toolkit.console.say(f"{name}: resumed after {before.recoveries} recoveries")
         return replace(before, spec=spec, stopped=False)
-    if not line:
+    if not given:
         toolkit.slices.find(name)
         fix = Fix.command("tpukit", "watch", name, "--", "hostname", note="for example")
         raise BadInput("there is no command to watch", fix=fix)
@@ -264,7 +274,8 @@ def _new(
             spec = replace(spec, activate=spec.recipe)
     now = round(toolkit.clock.time(), 3)
     began = Event("watched", f"{slice_.state} in {slice_.zone}", now)
-    toolkit.console.say(f"run {spec.run_id}")
+    if line:
+        toolkit.console.say(f"run {spec.run_id}")
     return Watch(spec, zone=slice_.zone, id=slice_.id, history=(began,))
 
 
@@ -295,10 +306,17 @@ def _spec(
     """Return the spec with the values of these flags; raise `BadInput` if they contradict."""
     from tpukit.files.pushes import target_path
     from tpukit.files.worktree import source_folder
+    from tpukit.jobs.ray_cluster import RECIPE
 
     zones = flag.zone_names(how.zones)
     check_places(spec.request, zones)
     root = source_folder(how.push) if how.push else None
+    ray = flag.words(how.ray)
+    if ray and spec.request.name not in ray:
+        raise BadInput(f"--ray must also name {spec.request.name}", reason=how.ray)
+    if ray and environment.with_ not in ("", RECIPE):
+        raise BadInput(f"--ray needs the recipe {RECIPE}", fix=Fix(note="leave out --with"))
+    recipe = RECIPE if ray else environment.with_
     if how.to and not root:
         raise BadInput("--to needs --push", fix=Fix(note="add --push ."))
     named = environment.env_file
@@ -307,8 +325,8 @@ def _spec(
         run_id=how.run_id or spec.run_id,
         command=line,
         zones=zones,
-        recipe=environment.with_ or spec.recipe,
-        activate=environment.with_ or spec.activate,
+        recipe=recipe or spec.recipe,
+        activate=recipe or spec.activate,
         requirements=on_top.file,
         indexes=tuple(on_top.index or ()),
         editable=on_top.editable,
@@ -321,6 +339,7 @@ def _spec(
         max_wait=flag.seconds(how.max_wait, "--max-wait"),
         delete_when_done=how.delete_when_done,
         clean=how.clean,
+        ray=ray,
     )
 
 
