@@ -298,14 +298,17 @@ def taken(before: Watch) -> NameTaken:
 def _over(before: Watch) -> BadInput:
     """Return the error for a watch that has ended, which is not resumed without its command."""
     name, last = before.name, before.history[-1]
-    spec, again = before.spec, ("tpukit", "watch", name, "--zone", before.zone)
-    again += ("--ray", ",".join(spec.ray)) if spec.ray else ()
-    again += ("--", spec.command) if spec.command else ()
+    spec = before.spec
+    task = ["--ray", ",".join(spec.ray)] if spec.ray else []
+    task += ["--", spec.command] if spec.command else []
     return BadInput(
         f"the watch of slice {name} has ended",
         reason=f"{last.event}: {last.detail}" if last.detail else last.event,
-        fix=Fix.command(*again, note="begins again, if the slice exists")
-        if spec.command or spec.ray
+        fix=Fix.command(
+            *("tpukit", "watch", name, "--zone", before.zone, *task),
+            note="begins again, if the slice exists",
+        )
+        if task
         else None,
     )
 
