@@ -220,6 +220,15 @@ def test_a_process_does_not_wait_for_the_other_slices_of_a_multislice(
     assert sorted(done.out.splitlines()) == [f"[chip {chip}] none none" for chip in range(4)]
 
 
+def test_a_long_command_knows_its_chip(local: Local, board: str) -> None:
+    """The four commands together would be longer than an argument may be."""
+    line = f": {'x' * 60_000}; echo {{chip}} of {{chips}} {{{{chip}}}}"
+    done = local.run("run", board, "--per-chip", "--", line)
+    assert sorted(done.out.splitlines()) == [
+        f"[chip {chip}] {chip} of 4 {{chip}}" for chip in range(4)
+    ], done.err[-500:]
+
+
 def test_a_command_without_per_chip_keeps_its_braces(local: Local, board: str) -> None:
     assert local.run("run", board, "--", "echo {chip} of {chips}").out == "{chip} of {chips}\n"
 

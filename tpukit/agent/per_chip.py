@@ -25,26 +25,27 @@ _PASSED = ("INT", "TERM", "HUP", "QUIT", "USR1", "USR2")
 
 
 def run_per_chip(home: Home, request: Request) -> None:
-    """Run `commands`, one for each chip, at the same time; end with the highest of their statuses.
+    """Run a command for each of `chips` at the same time; end with the highest of their statuses.
 
-    The user's shell runs each command, with `sudo` as root, without input. Each line of their
-    output begins with its chip: `[chip 2] `. The processes stay in the session and process group
-    of this one, so a signal to the run reaches them directly.
+    `command` is its text in parts, with the chip's number between them. The user's shell runs it,
+    with `sudo` as root, without input. Each line of the output begins with its chip: `[chip 2] `.
+    The processes stay in the session and process group of this one, so a signal to the run reaches
+    them directly.
     """
     for name in _PASSED:
         # Not SIG_IGN, which the processes would inherit.
         signal.signal(getattr(signal, f"SIG{name}"), lambda *_: None)
-    chips = len(request["commands"])
+    chips = request["chips"]
     ports = _free_ports(2 * chips)
     # MEGASCALE_* would make libtpu wait for the other slices of a multislice.
     common = {name: text for name, text in os.environ.items() if not name.startswith("MEGASCALE_")}
     output, processes = _Output(), []
-    for chip, command in enumerate(request["commands"]):
+    for chip in range(chips):
         own = {**common, **_variables(chip, chips, ports[2 * chip : 2 * chip + 2])}
         own["TPU_ACCELERATOR_TYPE"] = request["accelerator_type"]
         if home.emulated:
             own.update(_stand_ins(home.emulated_devices // chips))
-        line = command.encode("utf-8", "surrogateescape")
+        line = str(chip).join(request["command"]).encode("utf-8", "surrogateescape")
         processes.append(output.started(chip, _words(line, request["sudo"]), own))
     output.copy()
     statuses = [_status(process) for process in processes]

@@ -75,9 +75,10 @@ def launch(
         return _DEVICE + agent_client.become("run_service", request)
     if per_chip:
         chips = per_chip.chips_per_worker
-        numbered = ({**words, "chip": str(chip), "chips": str(chips)} for chip in range(chips))
-        commands = [_filled(command, own) for own in numbered]
-        request = {"commands": commands, "accelerator_type": per_chip.name, "sudo": sudo}
+        # The text is sent once: an argument of a program has at most 128 KiB (Linux, execve(2)).
+        filled = _filled(command, {**words, "chip": "\0", "chips": str(chips)})
+        request = {"command": filled.split("\0"), "chips": chips, "sudo": sudo}
+        request["accelerator_type"] = per_chip.name
         return _DEVICE + agent_client.become("run_per_chip", request)
     line = quote([_filled(command, words)])
     # sudo would replace PATH.

@@ -286,7 +286,8 @@ class _Run:
             return connection.run(line, stdin=program.encode(), deadline=self._deadline, keep=_KEEP)
         one = f"{line} <<'END'\n{program}\nEND"  # the processes have no input
         request = {
-            "commands": [one] * self._accelerator.chips_per_worker,
+            "command": [one],
+            "chips": self._accelerator.chips_per_worker,
             "accelerator_type": self._accelerator.name,
             "sudo": False,
         }
