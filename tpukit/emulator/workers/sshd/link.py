@@ -9,6 +9,7 @@ import socket
 import struct
 import sys
 from collections.abc import Callable
+from functools import cache
 
 #: include/uapi/asm-generic/socket.h of Linux; Python's `socket` has no names for them.
 _SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27
@@ -18,20 +19,34 @@ _CHUNK = 64 * 1024
 #: Seconds between Linux's SYN packets (net.ipv4.tcp_syn_retries = 6), 127 s in total.
 _RETRANSMISSIONS = (1, 2, 4, 8, 16, 32, 64)
 _CLOSE_WAIT = 8  #: tcp_state when the client has left: include/net/tcp_states.h of Linux
-_CAN_DROP = sys.platform == "linux"
+
+
+@cache
+def can_drop_packets() -> bool:
+    """Return True on Linux, if the kernel takes filters from us: some take them from root alone."""
+    with contextlib.suppress(OSError), socket.socket() as end:
+        _attach(end)
+        return True
+    return False
 
 
 def drop_packets(end: socket.socket) -> None:
-    """Drop every packet for a socket, on Linux only: its peer gets no answer, not even a reset."""
-    if _CAN_DROP:
-        program = ctypes.create_string_buffer(_DROP)
-        value = struct.pack("HL", 1, ctypes.addressof(program))
-        end.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, value)
+    """Drop every packet for a socket, if we can: its peer gets no answer, not even a reset."""
+    if can_drop_packets():
+        _attach(end)
+
+
+def _attach(end: socket.socket) -> None:
+    if sys.platform != "linux":
+        raise OSError("only Linux has these filters")
+    program = ctypes.create_string_buffer(_DROP)
+    value = struct.pack("HL", 1, ctypes.addressof(program))
+    end.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, value)
 
 
 def deliver_packets(end: socket.socket) -> None:
     """Deliver packets again; TCP then repeats the dropped ones."""
-    if _CAN_DROP:
+    if can_drop_packets():
         with contextlib.suppress(OSError):  # no filter was attached
             end.setsockopt(socket.SOL_SOCKET, _SO_DETACH_FILTER, 0)
 
