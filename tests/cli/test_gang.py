@@ -18,6 +18,7 @@ from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.verbs.create import create
 from tpukit.console import View
 from tpukit.errors import Interrupted, NoCapacity
+from tpukit.slices.claim import claim
 from tpukit.slices.naming import GANG
 
 pytestmark = pytest.mark.process
@@ -136,6 +137,26 @@ def test_a_gang_that_keeps_trying_ends_with_none_when_its_time_is_over(
     assert names(cloud) == []
     assert 1200.0 < clock.now - began < 1500.0
     assert "the same command asks again" in str(caught.value.fix)
+
+
+def test_a_slice_that_somebody_uses_stays_if_its_gang_cannot_be_completed(
+    cloud: Cloud, clock: FakeClock
+) -> None:
+    """Its command was killed, or it still looks for the others."""
+
+    def use() -> None:
+        if "pod-1" in names(cloud):
+            clock.on_sleep = lambda: None
+            first = cloud.tpu.get(ZONE, "pod-0")
+            claim(cloud.tpu, first, deadline=cloud.deadline(), on_state=cloud.states.append)
+
+    no_room(cloud, "pod-2")
+    clock.on_sleep = use
+    with pytest.raises(NoCapacity) as caught:
+        gang(cloud, clock)
+    assert names(cloud) == ["pod-0"]
+    assert [line.partition(",")[0] for line in caught.value.exists] == [f"slice pod-0 in {ZONE}"]
+    assert f"deleted: slice pod-1 in {ZONE}" in caught.value.why
 
 
 def test_each_slice_of_a_gang_may_be_in_another_zone(run: Run, prompt_cloud: Cloud) -> None:
