@@ -212,7 +212,7 @@ class _Creation:
 
     def _with_lifetime(self, slice_: Slice) -> Slice:
         """Add the requested end, idle time and purpose that it lacks; let its claim time begin."""
-        lacks = lifetime.ending(slice_, self.request.labels, self.provider.now())
+        lacks = dict(lifetime.ending(slice_, self.request.labels, self.provider.now()))
         wanted = self.request.labels.get(lifetime.EXPIRES, "")
         end = slice_.labels.get(lifetime.EXPIRES, "")
         if wanted and end not in (wanted, "") and lifetime.EXPIRES not in lacks:
@@ -221,7 +221,10 @@ class _Creation:
             self.on_state("it was there before and needs no claim")
         if not lacks:
             return slice_
-        edits = Edits(labels=lacks, ours=True)
+        # Somebody may claim it meanwhile, which removes this label; it must not come back.
+        within = {key: lacks.pop(key) for key in (lifetime.CLAIM,) if key in lacks}
+        swaps = {key: (slice_.labels[key], new) for key, new in within.items()}
+        edits = Edits(labels=lacks, swaps=swaps, ours=True)
         told = update(self.provider, slice_, edits, deadline=self.deadline, on_state=self.on_state)
         return told.slice
 
