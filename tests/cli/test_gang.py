@@ -168,6 +168,20 @@ def test_a_slice_that_somebody_uses_stays_if_its_gang_cannot_be_completed(
     assert f"deleted: slice pod-1 in {ZONE}" in caught.value.why
 
 
+def test_a_slice_of_a_killed_gang_that_is_asked_for_alone_stays_if_the_gang_fails(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment = prompt_cloud.environment()
+    alone = ("create", "v3-8", "pod-0", "--no-firewall")
+    assert run(*alone, environment=environment).status == 0
+    labels = {**prompt_cloud.tpu.get(ZONE, "pod-0").labels, GANG: "1"}
+    prompt_cloud.change("pod-0", labels=labels)
+    assert run(*alone, environment=environment).status == 0
+    no_room(prompt_cloud, "pod-2")
+    run(*GANG_WORDS, environment=environment).says(6)
+    assert names(prompt_cloud) == ["pod-0"]
+
+
 @pytest.mark.parametrize("late", [True, False])
 def test_what_appears_late_in_the_other_api_of_the_zone_is_deleted_or_told(
     cloud: Cloud, clock: FakeClock, late: bool
