@@ -11,6 +11,8 @@ from support.local_cloud import FakeClock
 
 from tpukit.access.hints import Hint, Hints
 from tpukit.models import Slice, Worker, WorkerIdentity
+from tpukit.slices.lifetime import CLAIM
+from tpukit.slices.naming import FOUND, GANG, LOOKING, SEARCH
 
 SLICE = Slice(
     "demo",
@@ -41,6 +43,17 @@ def test_a_hint_knows_the_slice_s_api(hints: Hints) -> None:
     hint = hints.recall("demo", "")
     assert hint
     assert hint.slice.api == "compute"
+
+
+@pytest.mark.parametrize("label", [(CLAIM, "60"), (SEARCH, LOOKING), (GANG, "1")])
+def test_there_is_no_hint_of_a_slice_that_the_next_command_has_to_claim(
+    hints: Hints, label: tuple[str, str]
+) -> None:
+    """`smoke` and `doctor` leave hints too, and claim nothing."""
+    hints.keep(replace(HINT, slice=replace(SLICE, labels=dict([label]))))
+    assert hints.recall("demo", "") is None
+    hints.keep(replace(HINT, slice=replace(SLICE, labels={SEARCH: FOUND})))
+    assert hints.recall("demo", "")
 
 
 def test_a_hint_is_for_minutes(hints: Hints) -> None:

@@ -16,6 +16,7 @@ from tpukit.errors import BadInput, Interrupted, NameTaken, NoCapacity, TpukitEr
 from tpukit.models import QueueRequest, SliceRequest
 from tpukit.slices import naming
 from tpukit.slices.capacity import Search
+from tpukit.slices.claim import claim
 from tpukit.slices.queue_requests import ensure_queued
 from tpukit.ssh.keys import KeyPair
 
@@ -229,6 +230,37 @@ def test_a_request_whose_slice_somebody_has_stays_while_its_zone_is_silent(
     with pytest.raises(BadInput, match="exists in several zones"):
         ada.search(nonce="n3")
     assert len(slices(cloud)) == 2
+
+
+def test_a_request_whose_slice_somebody_uses_while_its_delete_is_asked_for_again_stays(
+    ada: Searcher, cloud: Cloud
+) -> None:
+    ada.places = ada.places[:2]
+    ada.waits(QUEUE, HOUR)
+    refused = {"method": "queuedResources.delete", "status": "UNAVAILABLE", "probability": 1.0}
+
+    def use() -> None:
+        ada.clock.on_sleep = lambda: None
+        ada.clock.sleep(2 * HOUR)  # the queue gives its slice meanwhile
+        slice_ = cloud.tpu.get(QUEUE, "demo")
+        claim(cloud.tpu, slice_, deadline=cloud.deadline(), on_state=cloud.states.append)
+        cloud.control("DELETE", "faults")
+
+    def waits_for_the_delete() -> None:
+        if cloud.calls("queuedResources.delete"):
+            use()
+
+    def room() -> None:
+        if requests(cloud):
+            cloud.control("DELETE", "faults")
+            cloud.fault(**refused)
+            ada.clock.on_sleep = waits_for_the_delete
+
+    ada.full()
+    ada.clock.on_sleep = room
+    assert ada.search().slice.zone == ROOM
+    assert sorted(slices(cloud)) == [(ROOM, "spot"), (QUEUE, "best-effort")]
+    assert any(state.endswith(f"unless you use them: {DELETE}") for state in cloud.states)
 
 
 def test_a_slice_that_google_takes_back_during_a_search_is_asked_for_again(

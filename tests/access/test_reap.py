@@ -211,6 +211,24 @@ def test_what_was_put_off_or_made_anew_since_it_was_shown_stays(world: World) ->
     assert len(cloud.nodes()) == 4
 
 
+def test_a_slice_that_is_extended_while_its_delete_is_asked_for_again_stays(world: World) -> None:
+    cloud = world.cloud
+    name = world.slice(ZONE, world.labels(EXPIRED))
+    world.later()
+    found = world.survey()
+
+    def extend() -> None:
+        if cloud.calls("nodes.delete"):
+            cloud.change(name, labels=world.labels(LIVING))
+            cloud.control("DELETE", "faults")
+
+    cloud.fault(method="nodes.delete", status="UNAVAILABLE", probability=1.0)
+    cloud.clock.on_sleep = extend  # type: ignore[attr-defined]
+    done = world.reap(found)
+    assert (done.names, len(done.spared)) == ([], 1)
+    assert len(cloud.nodes()) == 1
+
+
 def test_one_slice_of_several_whose_time_is_up_stays_while_others_are_used(
     world: World,
 ) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from support.local_cloud import ZONE, Cloud, FakeClock
@@ -13,8 +15,10 @@ from tpukit.cli.global_flags import GlobalFlags
 from tpukit.cli.toolkit import Toolkit
 from tpukit.errors import TpukitError, TransportFailed
 from tpukit.jobs.guard import install_guard, wants_guard
+from tpukit.models import Slice
 from tpukit.slices.claim import claim
 from tpukit.slices.lifetime import CLAIM, claim_end, moment, seconds_of
+from tpukit.slices.naming import FOUND, LOOKING, SEARCH
 from tpukit.slices.survey import survey
 
 
@@ -116,6 +120,41 @@ def test_a_claim_that_comes_while_the_slice_is_deleted_fails(
     with pytest.raises(TpukitError, match=r"demo is (gone|DELETING)"):
         claim(cloud.tpu, slice_, deadline=cloud.deadline(), on_state=told.append)
     assert told == []
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("reads", [1, 3, 4])  # after the 2nd comes the write, which no etag guards
+def test_a_claim_while_the_time_for_it_begins_is_not_undone(cloud: Cloud, reads: int) -> None:
+    """Somebody logs in as soon as the slice is READY, while its create still writes labels."""
+    labels = {CLAIM: "60", SEARCH: LOOKING}
+    cloud.tpu.create(labelled(cloud, labels=labels))
+    cloud.clock.sleep(60.0)
+
+    @dataclass
+    class Beside:
+        """The cloud, where somebody claims the slice right before a read."""
+
+        provider: Any
+        left: list[int]
+
+        def __getattr__(self, name: str) -> Any:
+            value = getattr(self.provider, name)
+            if name in ("once", "within", "only"):
+                return lambda *words, **given: Beside(value(*words, **given), self.left)
+            return self.get if name == "get" else value
+
+        def get(self, zone: str, name: str) -> Slice:
+            slice_ = self.provider.get(zone, name)
+            self.left[0] -= 1
+            if self.left == [0]:
+                claim(cloud.tpu, slice_, deadline=cloud.deadline(), on_state=print)
+            return slice_
+
+    cloud.tpu = Beside(cloud.tpu, [reads])
+    create(cloud, labelled(cloud, labels=labels))
+    labels = cloud.tpu.get(ZONE, "demo").labels
+    assert (CLAIM in labels, labels[SEARCH]) == (False, FOUND)
+    assert cloud.tpu.left[0] <= 0
 
 
 @pytest.mark.process

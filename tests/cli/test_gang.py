@@ -18,7 +18,9 @@ from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.verbs.create import create
 from tpukit.console import View
 from tpukit.errors import Interrupted, NoCapacity
-from tpukit.slices.naming import GANG
+from tpukit.google.roads import Roads
+from tpukit.slices.claim import claim
+from tpukit.slices.naming import GANG, LOOKING, NONCE, SEARCH
 
 pytestmark = pytest.mark.process
 
@@ -34,12 +36,20 @@ def no_room(cloud: Cloud, name: str) -> None:
     cloud.fault(preset="stockout", name=name, probability=1.0)
 
 
-def gang(cloud: Cloud, clock: FakeClock, capacity: CapacityFlags = ONE_PLACE) -> View:
+def gang(
+    cloud: Cloud,
+    clock: FakeClock,
+    capacity: CapacityFlags = ONE_PLACE,
+    *,
+    apis: str = "tpu",
+    kind: str = "v3-8",
+) -> View:
     """Create a gang of three in this process, on the test's clock."""
-    toolkit = Toolkit(GlobalFlags(quiet=True), environ=cloud.environment(), clock=clock)
+    environment = {**cloud.environment(), "TPUKIT_APIS": apis}
+    toolkit = Toolkit(GlobalFlags(quiet=True), environ=environment, clock=clock)
     with toolkit.closing:
         return create(
-            toolkit, "v3-8", "pod", no_firewall=True, count=3, all_or_none=True, capacity=capacity
+            toolkit, kind, "pod", no_firewall=True, count=3, all_or_none=True, capacity=capacity
         )
 
 
@@ -136,6 +146,71 @@ def test_a_gang_that_keeps_trying_ends_with_none_when_its_time_is_over(
     assert names(cloud) == []
     assert 1200.0 < clock.now - began < 1500.0
     assert "the same command asks again" in str(caught.value.fix)
+
+
+def test_a_slice_that_somebody_uses_stays_if_its_gang_cannot_be_completed(
+    cloud: Cloud, clock: FakeClock
+) -> None:
+    """Its command was killed, or it still looks for the others."""
+
+    def use() -> None:
+        if "pod-1" in names(cloud):
+            clock.on_sleep = lambda: None
+            first = cloud.tpu.get(ZONE, "pod-0")
+            claim(cloud.tpu, first, deadline=cloud.deadline(), on_state=cloud.states.append)
+
+    no_room(cloud, "pod-2")
+    clock.on_sleep = use
+    with pytest.raises(NoCapacity) as caught:
+        gang(cloud, clock)
+    assert names(cloud) == ["pod-0"]
+    assert [line.partition(",")[0] for line in caught.value.exists] == [f"slice pod-0 in {ZONE}"]
+    assert f"deleted: slice pod-1 in {ZONE}" in caught.value.why
+
+
+def test_a_slice_of_a_killed_gang_that_is_asked_for_alone_stays_if_the_gang_fails(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment = prompt_cloud.environment()
+    alone = ("create", "v3-8", "pod-0", "--no-firewall")
+    assert run(*alone, environment=environment).status == 0
+    labels = {**prompt_cloud.tpu.get(ZONE, "pod-0").labels, GANG: "1"}
+    prompt_cloud.change("pod-0", labels=labels)
+    assert run(*alone, environment=environment).status == 0
+    no_room(prompt_cloud, "pod-2")
+    run(*GANG_WORDS, environment=environment).says(6)
+    assert names(prompt_cloud) == ["pod-0"]
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_what_appears_late_in_the_other_api_of_the_zone_is_deleted_or_told(
+    cloud: Cloud, clock: FakeClock, late: bool
+) -> None:
+    """The answer to pod-0's create was lost, and that API was full when it was asked again."""
+    zone, appeared = "us-east5-b", [] if late else ["never"]
+    both = Roads(cloud.tpu, cloud.instances)
+
+    def appear() -> None:
+        if not appeared and len(cloud.calls("instances.insert")) == 2:
+            appeared.append(zone)
+            cloud.control("DELETE", "faults")
+            first = next(one for one in both.list("-").slices if one.name == "pod-0")
+            labels = {**first.labels, SEARCH: LOOKING, NONCE: "lost"}
+            given = {"accelerator_type": "v6e-4", "runtime_version": "v2-alpha-tpuv6e"}
+            cloud.tpu.create(cloud.request("pod-0", zone=zone, labels=labels, **given))
+
+    cloud.fault(method="nodes.create", kind="reset", name="pod-0", times=3)
+    cloud.fault(preset="stockout", method="nodes.create", probability=1.0)
+    cloud.fault(preset="stockout", method="instances.insert", name="pod-1", probability=1.0)
+    clock.on_sleep = appear
+    with pytest.raises(NoCapacity) as caught:
+        gang(cloud, clock, CapacityFlags(zones=zone), apis="tpu,compute", kind="v6e-4")
+    assert [one.api for one in both.list("-").slices] == []
+    deleted = caught.value.why.rpartition("deleted: ")[2].splitlines()[0].split(", ")
+    assert sorted(deleted) == [f"slice pod-0 in {zone}"] * late + [
+        f"slice pod-0 in {zone} on Compute Engine"
+    ]
+    assert (f"slice pod-0 in {zone} may still appear" in caught.value.why) is not late
 
 
 def test_each_slice_of_a_gang_may_be_in_another_zone(run: Run, prompt_cloud: Cloud) -> None:

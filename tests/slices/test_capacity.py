@@ -455,6 +455,28 @@ def test_a_slice_that_is_got_while_another_search_decides_to_delete_it_stays(
     assert cloud.nodes() == [cloud.full_name("demo", FULL[0])]
 
 
+def test_a_slice_that_is_got_while_its_delete_is_asked_for_again_stays(
+    ada: Hunter, cloud: Cloud, clock: FakeClock
+) -> None:
+    for zone in (FREE, FULL[0]):
+        cloud.tpu.create(ada.requests(zone)[0])
+        clock.sleep(60.0)
+    younger = cloud.tpu.get(FULL[0], "demo")
+
+    def use() -> None:
+        if cloud.calls("nodes.delete"):
+            clock.on_sleep = lambda: None
+            claim(cloud.tpu, younger, deadline=cloud.deadline(HOUR), on_state=print)
+            cloud.control("DELETE", "faults")
+
+    cloud.fault(method="nodes.delete", status="UNAVAILABLE", probability=1.0)
+    clock.on_sleep = use
+    made = Hunter(cloud, nonce="n2").search(FREE, FULL[0])[0]
+    assert made.slice.id == younger.id
+    assert cloud.nodes() == [cloud.full_name("demo", FULL[0])]
+    assert any("it stays, because somebody has got it" in state for state in cloud.states)
+
+
 def test_a_search_whose_account_may_not_update_ends_with_its_slice_and_a_word(
     ada: Hunter, cloud: Cloud
 ) -> None:

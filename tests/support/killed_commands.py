@@ -38,6 +38,7 @@ class Scenario:
     ends: tuple[int, ...] = (0,)
     zone: str = ZONE
     apis: str = "tpu"
+    stems: tuple[str, ...] = ("",)  #: what follows the name in those of its slices
 
 
 def _create(name: str) -> list[str]:
@@ -66,6 +67,11 @@ def _create_group(name: str) -> list[str]:
     return ["create", "v6e-16", name, "--api", "compute", "--zone", COMPUTE_ZONE, *_MADE]
 
 
+def _gang(count: int) -> Callable[[str], list[str]]:
+    words = ("--count", str(count), "--all-or-none", "--zone", ZONE)
+    return lambda name: ["create", "v2-8", name, *words, *_MADE]
+
+
 def _delete(name: str) -> list[str]:
     return ["delete", name, "--yes"]
 
@@ -85,6 +91,12 @@ SCENARIOS = (
     Scenario("delete on Compute Engine", _delete, _delete_again, 0, _create_instance, **_COMPUTE),
     Scenario("create of several workers", _create_group, _create_group, 1, **_COMPUTE),
     Scenario("delete of several workers", _delete, _delete_again, 0, _create_group, **_COMPUTE),
+    Scenario("create --all-or-none", _gang(2), _gang(2), 2, stems=("-0", "-1")),
+    Scenario(
+        *("create --all-or-none without room", _gang(3), _gang(3), 0),
+        ends=(6,),
+        stems=("-0", "-1", "-2"),
+    ),
 )
 #: On a cloud without machines it ends where it connects: all that it asks an API for comes before.
 UP = Scenario("up", _up, _up, 1, ends=(8, 255))
@@ -108,7 +120,8 @@ class KilledCommands:
     at_once: int = 2
 
     def prepare(self) -> None:
-        """Let the first zone of `create --keep-trying` have no room, ever."""
+        """Let the first zone of `create --keep-trying`, and a third slice, have no room, ever."""
+        self.cloud.fault(preset="stockout", name="*-2", probability=1.0)
         self.cloud.fault(preset="stockout", zone=OTHER_ZONE, probability=1.0)
         full = {"preset": "stockout", "method": "nodes.create", "probability": 1.0}
         self.cloud.fault(**full, zone=COMPUTE_ZONE)
@@ -175,7 +188,8 @@ class KilledCommands:
         expected = {*scenario.ends, *_STATUSES.get(action, {status})}
         if status not in expected or "Traceback" in told or "a defect in" in told:
             tally.wrong.append(f"{what}: status {status}: {told[-500:]}")
-        if action == "term" and status == 143 and self._nodes(name) and name not in told:
+        there = self._nodes(scenario, name)
+        if action == "term" and status == 143 and there and name not in told:
             tally.wrong.append(f"{what}: a slice exists, and it did not say so: {told}")
         tally.struck += 1
         self._judge(scenario, name, what, tally)
@@ -201,19 +215,24 @@ class KilledCommands:
         """Compare what is there with what a list shows, type it again, and count once more."""
         apis = (self.cloud.tpu, self.cloud.instances)
         listed = {slice_.name for api in apis for slice_ in api.list("-").slices}
-        if self._nodes(name) and name not in listed:
-            tally.orphans += 1
+        names = {f"{name}{stem}" for stem in scenario.stems}
+        tally.orphans += sum(bool(self._of(one)) for one in names - listed)
         status, told = self._run(scenario, scenario.again(name))
         if status not in scenario.ends:
             tally.wrong.append(f"{what}: typed again it ends with {status}: {told[-500:]}")
-        elif len(self._nodes(name)) != scenario.left:
-            tally.wrong.append(f"{what}: {self._nodes(name)} are there in the end")
+        elif len(left := self._nodes(scenario, name)) != scenario.left:
+            tally.wrong.append(f"{what}: {left} are there in the end")
         rules = {each.name for each in self.cloud.firewall.list()}
-        rule = ssh_rule.tag(PROJECT, scenario.zone, name)
-        if (rule in rules) != bool(scenario.left):
-            tally.wrong.append(f"{what}: rule {rule} is {'' if rule in rules else 'not '}there")
+        for stem in scenario.stems:
+            rule = ssh_rule.tag(PROJECT, scenario.zone, f"{name}{stem}")
+            if (rule in rules) != bool(scenario.left):
+                tally.wrong.append(f"{what}: rule {rule} is {'' if rule in rules else 'not '}there")
 
-    def _nodes(self, name: str) -> list[str]:
+    def _nodes(self, scenario: Scenario, name: str) -> list[str]:
+        """Return the paths of what exists of a scenario's slices; see `_of`."""
+        return [path for stem in scenario.stems for path in self._of(f"{name}{stem}")]
+
+    def _of(self, name: str) -> list[str]:
         """Return the paths of nodes and instances of this name, and of parts without theirs.
 
         The parts are disks, and what a group of instances is made of.

@@ -100,11 +100,13 @@ class Cleanup:
         }
 
         def one(label: str) -> bool:
-            due = is_due(things[label])
-            if due:
-                rules.extend(self.end(things[label], deadline, label=label, seen=seen.get(label)))
+            thing, own = things[label], seen.get(label)
+            stay = None
+            if is_due(thing):
+                stay = self.end(thing, deadline, label=label, seen=own, is_due=is_due)
+            rules.extend(stay or ())
             left.pop(label)
-            return due
+            return stay is not None
 
         try:
             outcomes = fan_out([*things], one, window=len(things))
@@ -127,12 +129,19 @@ class Cleanup:
         )
 
     def end(
-        self, thing: Thing, deadline: Deadline, *, label: str = "", seen: LastSeen | None = None
-    ) -> Sequence[str]:
+        self,
+        thing: Thing,
+        deadline: Deadline,
+        *,
+        label: str = "",
+        seen: LastSeen | None = None,
+        is_due: Callable[[Thing], bool] = lambda thing: True,
+    ) -> Sequence[str] | None:
         """Delete a slice, or a queued resource with its slices; return the names of rules left.
 
         A slice's queued resource is deleted too, unless another slice uses it. Data disks stay,
-        with a warning, because tpukit did not make them.
+        with a warning, because tpukit did not make them. Returns None if a slice stays, because it
+        is not due any more when its delete is requested.
 
         Raises the errors of `change.delete` and `queued.delete_queued`; for `seen` see the former.
         """
@@ -146,7 +155,14 @@ class Cleanup:
         given = {"deadline": deadline, "journal": self.journal, "on_state": say}
         if isinstance(thing, Slice):
             seen = seen or last_seen(self.provider, thing)
-            change.delete(self.provider, thing, seen=seen, **given)  # type: ignore[arg-type]
+            ended = change.delete(
+                *(self.provider, thing),
+                seen=seen,
+                stays=lambda current: not is_due(current),
+                **given,  # type: ignore[arg-type]
+            )
+            if not ended:
+                return None
             say("gone; another slice has its name now" if seen.replaced else "deleted")
             request = request if request and self._is_empty(request, near) else None
         if request:

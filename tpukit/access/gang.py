@@ -109,7 +109,7 @@ class Gang:
 
     def _give_back(self, error: TpukitError) -> bool:
         """Delete the gang's slices, and say so in the error; return True if none can be left."""
-        deadline, doubtful = self.deadline(_DELETE_SECONDS), {*_DOUBT.findall(error.why)}
+        deadline, doubtful = self.deadline(_DELETE_SECONDS), self._doubts(error)
         try:
             ours = {_place(slice_): slice_ for slice_ in self._existing(deadline, doubtful)}
         except TpukitError as unknown:
@@ -127,6 +127,16 @@ class Gang:
         others = [slice_ for place, slice_ in ours.items() if place not in over]
         self._tell(error, done, others, doubtful - ours.keys(), rules)
         return not (left or doubtful - ours.keys())
+
+    def _doubts(self, error: TpukitError) -> set[str]:
+        """Return the places, as `_place`, of slices whose creates were not confirmed."""
+        refusals = error.details.get("refusals", ())
+        apis = {place: one["api"] for one in refusals for place in _DOUBT.findall(one["why"])}
+        requests = [request for search in self.searches for request in search.requests]
+        for place in _DOUBT.findall(error.why):
+            asked = {request.api for request in requests if request.zone == place.split()[-1]}
+            apis.setdefault(place, "compute" if asked == {"compute"} else "tpu")
+        return {_spelled(place, api) for place, api in apis.items()}
 
     def _existing(self, deadline: Deadline, doubtful: Set[str]) -> list[Slice]:
         """Return our slices with the gang's names.
@@ -198,7 +208,11 @@ def _hopeful(error: TpukitError) -> bool:
 
 
 def _place(slice_: Slice) -> str:
-    return f"slice {slice_.name} in {slice_.zone}"
+    return _spelled(f"slice {slice_.name} in {slice_.zone}", slice_.api)
+
+
+def _spelled(place: str, api: str) -> str:
+    return f"{place} on Compute Engine" if api == "compute" else place
 
 
 def _without_doubt(why: str) -> list[str]:

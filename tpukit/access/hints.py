@@ -17,7 +17,7 @@ from tpukit.access.os_login import WorkerLogin
 from tpukit.clock import Clock
 from tpukit.models import Slice, Worker, WorkerIdentity
 from tpukit.paths import keep_json, recall_json
-from tpukit.slices.lifetime import CLAIM
+from tpukit.slices.claim import in_use
 
 #: Seconds for which a hint is used.
 _SECONDS = 600.0
@@ -72,7 +72,7 @@ class Hints:
 
     def keep(self, hint: Hint) -> None:
         """Store a hint for the next command, unless that must read the slice to claim it."""
-        if not self.enabled or CLAIM in hint.slice.labels:
+        if not self.enabled or in_use(hint.slice):
             return
         document = {
             "version": __version__,

@@ -229,7 +229,8 @@ class _Rounds:
         living = []
         for slice_ in self._standing():
             if slice_.lost and SEARCH in slice_.labels:
-                self._delete(slice_, f"it is {slice_.state}")
+                if not self._delete(slice_, f"it is {slice_.state}"):
+                    return self._living()  # it lives again
             elif slice_.lost:
                 raise loss(slice_)
             else:
@@ -377,20 +378,21 @@ class _Rounds:
         place, provider = in_words(slice_), self.provider.only(slice_.api)
         looks = last_seen(provider, slice_).looks(provider, self.deadline, self.on_state)
         now = next(looks, None)
-        if now and not (now.lost or is_unfinished(now)):
+        if now and _is_got(now):
             return False
         self.on_state(f"{place}: deleting slice {slice_.name}: {why}")
         if slice_.queued_resource == self.name:
             self.queues.asks(slice_.zone)  # its request stays, and keeps its quota
-        change.delete(
+        ended = change.delete(
             self.provider,
             slice_,
             deadline=self.deadline,
             journal=self.journal,
             on_state=lambda state: self.on_state(f"{place}: {state}"),
+            stays=_is_got,
         )
-        self.on_state(f"{place}: deleted")
-        return True
+        self.on_state(f"{place}: {'deleted' if ended else 'it stays, because somebody has got it'}")
+        return ended
 
     # Rounds
 
@@ -460,6 +462,11 @@ class _Rounds:
         at = time.strftime("%H:%M:%S", time.gmtime(limit.clock.time() + seconds))
         self.on_state(f"asking {counted(hopeful, 'place')} again at {at} UTC")
         limit.clock.sleep(seconds)
+
+
+def _is_got(slice_: Slice) -> bool:
+    """Return True for a slice that somebody has got: no search deletes it."""
+    return not (slice_.lost or is_unfinished(slice_))
 
 
 def _place(one: SliceRequest | Slice) -> Place:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
 from tpukit.clock import Deadline
@@ -11,6 +12,7 @@ from tpukit.models import LOST_STATES, Slice
 from tpukit.slices.find import gone, loss
 from tpukit.slices.journal import Journal
 from tpukit.slices.last_seen import LastSeen, OnState, last_seen, naming_what_exists
+from tpukit.slices.naming import lacks_group
 
 #: States that a slice leaves only on request.
 AT_REST = frozenset({"READY", "STOPPED", "HIDDEN", *LOST_STATES})
@@ -28,12 +30,14 @@ def delete(
     journal: Journal,
     on_state: OnState,
     seen: LastSeen | None = None,
-) -> None:
-    """Delete a slice and return when it no longer exists; another slice of its name stays.
+    stays: Callable[[Slice], bool] = lambda current: False,
+) -> bool:
+    """Delete a slice and return True when it no longer exists; another slice of its name stays.
 
     If an accepted delete fails, it is requested again until the deadline. The API deletes by name,
-    so the slice is checked immediately before each delete.
-    `seen` is kept current: in the end its state is empty.
+    so the slice is checked immediately before each delete. `stays` gets it then, too: if it returns
+    True, for example because somebody uses the slice meanwhile, the slice stays, and the result is
+    False. `seen` is kept current: in the end its state is empty.
 
     Raises:
         DeadlinePassed: it still exists.
@@ -41,7 +45,7 @@ def delete(
     """
     seen = seen or last_seen(provider, slice_)
     provider = provider.within(deadline).only(slice_.api)
-    operation, doing = "", f"delete slice {slice_.name}"
+    operation, doing, begun = "", f"delete slice {slice_.name}", False
     refusal: TpukitError | None = None
     patience: Deadline | None = None
     with naming_what_exists(seen):
@@ -51,14 +55,19 @@ def delete(
                 journal.record(
                     "delete", slice_.project, slice_.zone, slice_.name, slice_.data_disks
                 )
-                return
+                return True
             if current.state == "DELETING":
                 continue
             try:
                 if not operation:
+                    # What is left of a half deleted group has the labels that it was made with.
+                    if not (begun or lacks_group(current)) and stays(current):
+                        return False
                     operation = seen.asked(provider.delete, current, on_state)
+                    begun = begun or not seen.refusal
                     continue
                 failure = seen.failure(provider, operation, doing)
+                begun = begun and not failure
             except (Doubtful, NotFound):
                 continue
             except TpukitError as error:

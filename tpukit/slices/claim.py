@@ -1,4 +1,4 @@
-"""Claim a slice that somebody uses: neither its claim time nor a later search deletes it then."""
+"""Claim a slice that somebody uses: no claim time, search or gang deletes it then."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from tpukit.google.provider import SliceProvider
 from tpukit.models import Slice
 from tpukit.slices.last_seen import OnState
 from tpukit.slices.lifetime import CLAIM
-from tpukit.slices.naming import FOUND, SEARCH, is_unfinished
+from tpukit.slices.naming import FOUND, GANG, SEARCH, is_unfinished
 from tpukit.slices.update import Edits, update
 
 
 def in_use(slice_: Slice) -> Mapping[str, str | None]:
     """Return the changes of labels for a slice that somebody uses from now on, if any."""
-    claimed = {CLAIM: None} if CLAIM in slice_.labels else {}
+    claimed = {key: None for key in (CLAIM, GANG) if key in slice_.labels}
     return {**claimed, **({SEARCH: FOUND} if is_unfinished(slice_) else {})}
 
 
@@ -31,6 +31,8 @@ def claim(
     if not labels:
         return slice_
     claimed = update(provider, slice_, Edits(labels=labels, ours=True), deadline=deadline).slice
+    if GANG in labels:
+        on_state(f"slice {slice_.name}: it is of a gang no more, which cannot delete it now")
     if CLAIM in labels:
         on_state(f"slice {slice_.name}: claimed, so it stays until its end or your delete")
     return claimed

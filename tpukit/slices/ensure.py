@@ -26,7 +26,7 @@ from tpukit.slices.change import delete
 from tpukit.slices.find import loss
 from tpukit.slices.journal import Journal
 from tpukit.slices.last_seen import LastSeen, OnState, naming_what_exists
-from tpukit.slices.naming import HOSTS, MANAGED, NONCE, OURS, OWNER
+from tpukit.slices.naming import GANG, HOSTS, MANAGED, NONCE, OURS, OWNER
 from tpukit.slices.update import Edits, update
 
 #: Seconds to look for the slice of an unanswered create if a later create is refused. The service
@@ -212,16 +212,22 @@ class _Creation:
 
     def _with_lifetime(self, slice_: Slice) -> Slice:
         """Add the requested end, idle time and purpose that it lacks; let its claim time begin."""
-        lacks = lifetime.ending(slice_, self.request.labels, self.provider.now())
+        wanted_now = lifetime.ending(slice_, self.request.labels, self.provider.now())
+        lacks: dict[str, str | None] = {**wanted_now}
         wanted = self.request.labels.get(lifetime.EXPIRES, "")
         end = slice_.labels.get(lifetime.EXPIRES, "")
         if wanted and end not in (wanted, "") and lifetime.EXPIRES not in lacks:
             self.on_state(f"it still lives until {end}; tpukit extend changes that")
         if lifetime.CLAIM in self.request.labels.keys() - slice_.labels.keys():
             self.on_state("it was there before and needs no claim")
+        if GANG in slice_.labels.keys() - self.request.labels.keys():
+            lacks[GANG] = None  # asked for alone, it is of an incomplete gang no more
         if not lacks:
             return slice_
-        edits = Edits(labels=lacks, ours=True)
+        # Somebody may claim it meanwhile, which removes this label; it must not come back.
+        claim = lacks.pop(lifetime.CLAIM, None)
+        swaps = {lifetime.CLAIM: (slice_.labels[lifetime.CLAIM], claim)} if claim else {}
+        edits = Edits(labels=lacks, swaps=swaps, ours=True)
         told = update(self.provider, slice_, edits, deadline=self.deadline, on_state=self.on_state)
         return told.slice
 

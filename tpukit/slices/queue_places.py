@@ -97,9 +97,7 @@ class QueuePlaces:
             if queued is None:
                 self.on_state(f"{self._line(zone)}: {self._delete_command(zone)}")
             elif self._is_used(queued):
-                self.on_state(
-                    f"{self._line(zone)}, unless you use them: {self._delete_command(zone)}"
-                )
+                self._say_used(zone)
             elif SEARCH not in queued.labels:
                 self.on_state(f"{zone}: queued resource {self.name} stays: no search made it")
             else:
@@ -126,28 +124,39 @@ class QueuePlaces:
         # A forced delete may take every slice of the request's names, and one may be `made`.
         elsewhere = (made.zone, made.api) != (queued.zone, "tpu")
         try:
-            delete_queued(
+            ended = delete_queued(
                 self.provider,
                 queued,
                 force=elsewhere and not queued.dead,
                 deadline=self.deadline.within(_DELETE_SECONDS),
                 journal=self.journal,
                 on_state=lambda state: self.on_state(f"{place}: {state}"),
+                stays=self._has_used,
             )
         except TpukitError as error:
             error.exists, error.fix = (), None  # the slice comes first, then `complete`
             raise
+        if not ended:
+            self._say_used(queued.zone)
+            return
         del self.requests[queued.zone]
         self.on_state(f"{place}: deleted")
 
+    def _say_used(self, zone: str) -> None:
+        self.on_state(f"{self._line(zone)}, unless you use them: {self._delete_command(zone)}")
+
     def _is_used(self, queued: QueuedResource) -> bool:
         """Return True if a request may have a slice that a search has ended with."""
-        if queued.dead or queued.state in WAITING:
-            return False
         try:
-            return not all(map(is_unfinished, slices_of(self.provider.once(), queued)))
+            return self._has_used(queued)
         except TpukitError:
             return True
+
+    def _has_used(self, queued: QueuedResource) -> bool:
+        """Return True if a request has a slice that a search has ended with."""
+        if queued.dead or queued.state in WAITING:
+            return False
+        return not all(map(is_unfinished, slices_of(self.provider.once(), queued)))
 
     def _is_ours(self, queued: QueuedResource) -> bool:
         return queued.name == self.name and is_owner(self.owner, queued.labels)

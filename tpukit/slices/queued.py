@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
 from tpukit.clock import Deadline, polls
@@ -29,11 +30,13 @@ def delete_queued(
     deadline: Deadline,
     journal: Journal,
     on_state: OnState,
-) -> None:
-    """Delete a request, with `force` also its slices; return when it no longer exists.
+    stays: Callable[[QueuedResource], bool] = lambda current: False,
+) -> bool:
+    """Delete a request, with `force` also its slices; return True when it no longer exists.
 
     A newer request of the same name stays. If an accepted delete fails, it is requested again until
-    the deadline.
+    the deadline. `stays` gets the request immediately before each delete: if it returns True, the
+    request stays, and the result is False.
 
     Raises:
         DeadlinePassed: it still exists.
@@ -54,6 +57,8 @@ def delete_queued(
             refusal = (operation and once.failure(operation, doing)) or refusal
             if told != "DELETING" and not (operation and not refusal):
                 operation = ""
+                if stays(current):
+                    return False
                 operation = provider.delete_queued(queued.zone, queued.name, force=force)
                 refusal = None
         except NotFound:
@@ -71,3 +76,4 @@ def delete_queued(
         )
     for name in queued.slices:
         journal.record("delete", queued.project, queued.zone, name)
+    return True

@@ -20,9 +20,13 @@ KEYS = "ssh-keys"
 
 @dataclass(frozen=True)
 class Edits:
-    """The values to add, change and remove; all others stay."""
+    """The values to add, change and remove; all others stay.
+
+    A label of `swaps` that has another value than the old one stays, too.
+    """
 
     labels: Mapping[str, str | None] = field(default_factory=dict)  #: None removes a label
+    swaps: Mapping[str, tuple[str, str]] = field(default_factory=dict)  #: old and new label values
     tags: Sequence[str] = ()
     without_tags: Sequence[str] = ()
     metadata: Mapping[str, str | None] = field(default_factory=dict)
@@ -35,15 +39,17 @@ class Edits:
         """Raise `BadInput` for no edits, or for labels and tags that only tpukit may change."""
         if self == Edits():
             raise BadInput("there is nothing to update", fix=Fix(note="--update-labels a=b, …"))
-        named = (*self.labels, *self.tags, *self.without_tags)
+        named = (*self.labels, *self.swaps, *self.tags, *self.without_tags)
         ours = next((word for word in named if word.startswith(OURS)), "")
         if ours and not self.ours:
             raise BadInput(f"{ours} belongs to tpukit, which needs it for ownership or access")
 
     def applied(self, to: Slice) -> SliceChange:
         """Return the change that these edits make, with only the parts that differ."""
+        swaps = self.swaps.items()
+        swapped = {key: new for key, (old, new) in swaps if to.labels.get(key) == old}
         parts = {
-            "labels": _merged(to.labels, self.labels),
+            "labels": _merged(to.labels, {**swapped, **self.labels}),
             "tags": tuple(
                 tag for tag in dict.fromkeys((*to.tags, *self.tags)) if tag not in self.without_tags
             ),

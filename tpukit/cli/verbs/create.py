@@ -21,7 +21,7 @@ from tpukit.errors import BadInput, Fix, TpukitError
 from tpukit.models import QUEUE_ONLY, Slice
 from tpukit.slices import naming
 from tpukit.slices.quota_names import needs
-from tpukit.slices.refusals import Refusal, documents, removals
+from tpukit.slices.refusals import Refusal, documents, doubtful, removals
 
 if TYPE_CHECKING:
     from tpukit.access.context import Context
@@ -195,7 +195,7 @@ def _names(cloud: Cloud, accelerator: AcceleratorType, name: str, count: int) ->
 
 @contextmanager
 def _naming_others(made: Sequence[Made], costs: str) -> Iterator[None]:
-    """Add the slices that were made before an error to its report."""
+    """Add to an error the slices that were made before it, and those that may still appear."""
     try:
         yield
     except TpukitError as error:
@@ -205,6 +205,8 @@ def _naming_others(made: Sequence[Made], costs: str) -> Iterator[None]:
             if not any(line.startswith(f"slice {one.name} in ") for line in error.exists)
         ]
         error.exists = (*error.exists, *lines)
+        doubts = [refusal.doubt for one, _, said in made for refusal in doubtful(said, one)]
+        error.why = "\n".join(filter(None, [error.why, *doubts]))
         raise
 
 
