@@ -28,7 +28,7 @@ pytestmark = pytest.mark.process
 servers = pytest.fixture(ubuntus_or_ours)
 
 #: Its nodes are files with the number of their process. A node whose file `NAME.fails` has a number
-#: ends at once so often.
+#: ends at once so often. Only the head lists the nodes, unless there is a file `silent`.
 RAY = """\
 #!/usr/bin/env python3
 import json, os, pathlib, signal, sys
@@ -36,15 +36,18 @@ cluster = pathlib.Path({cluster!r})
 options = dict(word.partition("=")[::2] for word in sys.argv[2:])
 living = {{}}
 for file in cluster.glob("*.node"):
-    pid, kind, total = json.loads(file.read_text())
+    pid, kind, total, home = json.loads(file.read_text())
     stat = pathlib.Path(f"/proc/{{pid}}/stat")
     if stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z":
-        living[file.stem] = (kind, total)
+        living[file.stem] = (kind, total, home)
 if sys.argv[1] == "list":
-    if "head" not in [kind for kind, _ in living.values()]:
+    here = [kind for kind, _, home in living.values() if home == os.environ["HOME"]]
+    if "head" not in here or (cluster / "silent").exists():
         sys.exit("no cluster")
+    if (cluster / "strange").exists():
+        sys.exit(print((cluster / "strange").read_text()))
     nodes = [{{"node_name": name, "resources_total": {{**total, "memory": "1 GiB", "node:x": 1}}}}
-             for name, (_, total) in living.items()]
+             for name, (_, total, _) in living.items()]
     print(json.dumps(nodes) if nodes else "No resource in the cluster")
     sys.exit()
 name, token = options["--node-name"], os.environ["RAY_AUTH_TOKEN"]
@@ -56,7 +59,7 @@ if fails.exists() and (left := int(fails.read_text())):
     sys.exit("Exception: The current node timed out during startup.")
 kind = "head" if "--head" in options else "node"
 (cluster / f"{{name}}.new").write_text(
-    json.dumps([os.getpid(), kind, json.loads(options["--resources"])]))
+    json.dumps([os.getpid(), kind, json.loads(options["--resources"]), os.environ["HOME"]]))
 os.replace(cluster / f"{{name}}.new", cluster / f"{{name}}.node")
 signal.pause()
 """
@@ -167,6 +170,84 @@ def test_without_its_head_all_nodes_start_anew(ray: RayCluster, cluster: Path) -
     assert starts(cluster)[3] == "demo.0"
     assert sorted(starts(cluster)[3:]) == ["demo.0", "demo.1", "demo.2"]
     ray.down()
+
+
+def test_the_head_stays_where_it_is_in_another_order(
+    ray: RayCluster, cluster: Path, workers: list[RemoteWorker]
+) -> None:
+    ray.up(soon())
+    other = RayCluster(workers[::-1], CLOCK, lambda line: None)
+    assert all(node.alive for node in other.nodes())
+    assert all(node.alive for node in other.up(soon()))
+    assert other.token() == ray.token()
+    assert len(starts(cluster)) == 3
+    nowhere = RayCluster(workers[1:], CLOCK, lambda line: None)
+    assert [node.alive for node in nowhere.nodes()] == [False] * 2
+    assert (nowhere.token(), nowhere.runs) == ("", True)
+    ray.down()
+    assert (ray.token(), ray.runs) == ("", False)
+
+
+def test_a_head_that_does_not_answer_is_not_ended(ray: RayCluster, cluster: Path) -> None:
+    ray.up(soon())
+    (cluster / "silent").touch()
+    with pytest.raises(DeadlinePassed, match="Ray is not alive on demo worker 0") as caught:
+        ray.up(soon(3.0))
+    assert caught.value.exists[0].endswith("on demo worker 0, which goes on")
+    assert caught.value.otherwise
+    assert caught.value.otherwise.arguments == ("tpukit", "ray", "down", "demo")
+    (cluster / "silent").unlink()
+    assert all(node.alive for node in ray.up(soon()))
+    assert len(starts(cluster)) == 3
+    ray.down()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "[" * 100_000,
+        '[{"node_name": "demo.0", "resources_total": {"TPU": 1e999}}]',
+        f'[{{"node_name": "demo.0", "resources_total": {{"TPU": 1{"0" * 400}}}}}]',
+        '[{"node_name": "demo.0"}]',
+        "[1]",
+        '[{"node_name": "demo.0", "resources_total": 1}]',
+    ],
+    ids=["deep", "infinite", "huge", "short", "number", "no table"],
+)
+def test_strange_answers_of_ray(ray: RayCluster, cluster: Path, answer: str) -> None:
+    ray.up(soon())
+    (cluster / "strange").write_text(answer)
+    try:
+        assert [node.resources for node in ray.nodes()] == [{}] * 3
+    except TpukitError as error:
+        assert error.what.endswith("the answer of Ray is not understood")  # noqa: PT017
+    ray.down()
+
+
+@pytest.mark.parametrize("text", ["a; touch broken", "a\nb", "\x1b[31m", "", "ä"])
+def test_a_token_that_is_none_is_replaced(
+    ray: RayCluster, cluster: Path, servers: list[Server], text: str
+) -> None:
+    file = servers[0].home / ".ray/auth_token"
+    file.parent.mkdir()
+    file.write_text(text)
+    own(file.parent, servers[0])
+    own(file, servers[0])
+    ray.up(soon())
+    assert len(ray.token()) == 64
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    ray.down()
+
+
+def test_a_run_with_a_name_like_ours_is_somebodys(
+    ray: RayCluster, cluster: Path, workers: list[RemoteWorker]
+) -> None:
+    runs.start(workers, "ray-train", "sleep 999", "", SystemClock())
+    ray.up(soon())
+    ray.down()
+    states = runs.states(workers, SystemClock(), "ray-train")
+    assert [[run.state for run in outcome.value or ()] for outcome in states] == [["running"]] * 3
+    runs.end(workers, ["ray-train"], SystemClock())
 
 
 def test_a_node_that_ends_while_it_starts_is_started_again(ray: RayCluster, cluster: Path) -> None:
