@@ -19,7 +19,9 @@ from tpukit.text import quote
 if TYPE_CHECKING:
     from tpukit.jobs.ray_cluster import RayCluster, RayNode
 
-Port = Annotated[int, Option(metavar="PORT", help="Port here; 0 takes a free one.", min=0)]
+Port = Annotated[
+    int, Option(metavar="PORT", help="Port here; 0 takes a free one.", min=0, max=65535)
+]
 
 
 def application() -> typer.Typer:
