@@ -244,7 +244,18 @@ def test_a_running_run_is_profiled(local: Local, bare: str) -> None:
     assert local.run("kill", bare, "long").status == 0
 
 
-@pytest.mark.parametrize("words", ["--for soon", "--port 0", "--port 70000", "--timeout never"])
+@pytest.mark.parametrize("folder", ["file", "file/below", "n" * 300])
+def test_a_folder_that_cannot_be_written_is_an_error_before_the_recording(
+    local: Local, bare: str, tmp_path: Path, folder: str
+) -> None:
+    (tmp_path / "file").touch()
+    words = ("profile", bare, "--for", "24h", "--output-directory", folder)
+    assert f"cannot write into the folder {folder}" in local.run(*words, cwd=tmp_path).says(2).err
+
+
+@pytest.mark.parametrize(
+    "words", ["--for 25h", "--for soon", "--port 0", "--port 70000", "--timeout never"]
+)
 def test_values_that_make_no_sense_are_refused(local: Local, words: str) -> None:
     assert local.run("profile", "nobody", *shlex.split(words)).status == 2
 

@@ -230,6 +230,22 @@ def test_a_service_that_does_not_answer_goes_on_past_the_timeout(local: Local, s
     assert local.run("serve", served, "--stop").status == 0
 
 
+def test_a_strange_address_of_a_service_is_an_error_that_names_the_service(
+    local: Local, served: str
+) -> None:
+    process = local.start("serve", served, *WORDS)
+    url_of(process)
+    process.kill()
+    process.communicate()
+    file = ".tpukit/jobs/run.service@*/service"
+    assert local.run("run", served, "--", f"echo '[' > {file}").status == 0
+    done = local.run("serve", served, "--port", "0").says(1)
+    assert "an answer that is not JSON" in done.err
+    assert f"exists: run service on {served} worker 0, which goes on" in done.err
+    assert f"fix: tpukit --local serve {served}" in done.err
+    assert local.run("serve", served, "--stop").status == 0
+
+
 def test_a_slice_of_several_workers_is_refused(local: Local) -> None:
     assert local.run("create", "v3-32", "many").status == 0
     assert local.run("firewall", "apply", "many").status == 0
@@ -244,6 +260,7 @@ def test_a_slice_of_several_workers_is_refused(local: Local) -> None:
         (("--", MODEL), "there is no recipe to serve with"),
         (("--with", "jax", "--", MODEL), "the recipe jax has no service"),
         (("--with", "vllm"), "there is no model to serve"),
+        (("--port", "65536"), "65536 is not in the range"),
         (("--stop", "--with", "vllm", "--", MODEL), "--stop takes no recipe and no model"),
     ],
 )
@@ -251,3 +268,8 @@ def test_a_line_that_describes_no_service_is_refused_before_anything_is_asked(
     run: Run, words: tuple[str, ...], what: str
 ) -> None:
     assert what in run("serve", "nobody", *words).says(2).err
+
+
+def test_no_run_of_a_user_can_be_taken_for_the_service(run: Run) -> None:
+    done = run("run", "nobody", "--detach", "--run-id", "service", "--", "true").says(2)
+    assert "the run service is that of tpukit serve" in done.err

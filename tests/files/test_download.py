@@ -440,6 +440,12 @@ def test_a_disk_that_is_full_is_one_error_and_what_arrived_is_kept(
     assert counter.moved == SIZE // 2
 
 
+def test_a_target_whose_name_is_too_long_is_an_error(one: Fleet, take: Take) -> None:
+    (one.home(0) / "small").touch()
+    with pytest.raises(TpukitError, match="cannot write"):
+        take("./small", target="n" * 300)
+
+
 @on_openssh("one")
 def test_links_empty_files_and_odd_names_arrive(one: Fleet, take: Take) -> None:
     home = one.home(0)

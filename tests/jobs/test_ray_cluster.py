@@ -120,6 +120,84 @@ def test_without_its_head_all_nodes_start_anew(ray: RayCluster, cluster: Path) -
     ray.down()
 
 
+def test_the_head_stays_where_it_is_in_another_order(
+    ray: RayCluster, cluster: Path, workers: list[RemoteWorker]
+) -> None:
+    ray.up(soon())
+    other = RayCluster(workers[::-1], CLOCK, lambda line: None)
+    assert all(node.alive for node in other.nodes())
+    assert all(node.alive for node in other.up(soon()))
+    assert other.token() == ray.token()
+    assert len(starts(cluster)) == 3
+    nowhere = RayCluster(workers[1:], CLOCK, lambda line: None)
+    assert [node.alive for node in nowhere.nodes()] == [False] * 2
+    assert (nowhere.token(), nowhere.runs) == ("", True)
+    ray.down()
+    assert (ray.token(), ray.runs) == ("", False)
+
+
+def test_a_head_that_does_not_answer_is_not_ended(ray: RayCluster, cluster: Path) -> None:
+    ray.up(soon())
+    (cluster / "silent").touch()
+    with pytest.raises(DeadlinePassed, match="Ray is not alive on demo worker 0") as caught:
+        ray.up(soon(3.0))
+    assert caught.value.exists[0].endswith("on demo worker 0, which goes on")
+    assert caught.value.otherwise
+    assert caught.value.otherwise.arguments == ("tpukit", "ray", "down", "demo")
+    (cluster / "silent").unlink()
+    assert all(node.alive for node in ray.up(soon()))
+    assert len(starts(cluster)) == 3
+    ray.down()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "[" * 100_000,
+        '[{"node_name": "demo.0", "resources_total": {"TPU": 1e999}}]',
+        f'[{{"node_name": "demo.0", "resources_total": {{"TPU": 1{"0" * 400}}}}}]',
+        '[{"node_name": "demo.0"}]',
+        "[1]",
+        '[{"node_name": "demo.0", "resources_total": 1}]',
+    ],
+    ids=["deep", "infinite", "huge", "short", "number", "no table"],
+)
+def test_strange_answers_of_ray(ray: RayCluster, cluster: Path, answer: str) -> None:
+    ray.up(soon())
+    (cluster / "strange").write_text(answer)
+    try:
+        assert [node.resources for node in ray.nodes()] == [{}] * 3
+    except TpukitError as error:
+        assert error.what.endswith("the answer of Ray is not understood")  # noqa: PT017
+    ray.down()
+
+
+@pytest.mark.parametrize("text", ["a; touch broken", "a\nb", "\x1b[31m", "", "ä"])
+def test_a_token_that_is_none_is_replaced(
+    ray: RayCluster, cluster: Path, servers: list[Server], text: str
+) -> None:
+    file = servers[0].home / ".ray/auth_token"
+    file.parent.mkdir()
+    file.write_text(text)
+    own(file.parent, servers[0])
+    own(file, servers[0])
+    ray.up(soon())
+    assert len(ray.token()) == 64
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    ray.down()
+
+
+def test_a_run_with_a_name_like_ours_is_somebodys(
+    ray: RayCluster, cluster: Path, workers: list[RemoteWorker]
+) -> None:
+    runs.start(workers, "ray-train", "sleep 999", "", SystemClock())
+    ray.up(soon())
+    ray.down()
+    states = runs.states(workers, SystemClock(), "ray-train")
+    assert [[run.state for run in outcome.value or ()] for outcome in states] == [["running"]] * 3
+    runs.end(workers, ["ray-train"], SystemClock())
+
+
 def test_a_node_that_ends_while_it_starts_is_started_again(ray: RayCluster, cluster: Path) -> None:
     (cluster / "demo.2.fails").write_text("2")
     (cluster / "demo.2.fails").chmod(0o666)

@@ -17,6 +17,7 @@ from support.command_line import Tpukit
 import tpukit
 from tpukit.mcp import skill
 from tpukit.mcp.tools import LABEL
+from tpukit.paths import exclusively
 
 pytestmark = pytest.mark.process
 
@@ -133,6 +134,7 @@ ATTEMPTS = [
     ("up", {**UP, "recipe": "../../recipe"}),
     ("up", {**UP, "hours": 3.01}),
     ("up", {**UP, "hours": 0}),
+    ("up", {**UP, "hours": 0.001}),
     ("up", {**UP, "hours": -1}),
     ("up", {**UP, "hours": "inf"}),
     ("up", {**UP, "hours": "nan"}),
@@ -140,11 +142,16 @@ ATTEMPTS = [
     ("up", {**UP, "name": "mine"}),
     ("up", {**UP, "name": "theirs-new"}),
     ("up", {**UP, "name": FLAG}),
+    ("up", {**UP, "name": OWN, "zone": OTHER}),
+    ("up", {**UP, "name": "odd"}),
     ("run", {"name": "mine", "command": "touch broken"}),
     ("run", {"name": "*", "command": "touch broken"}),
     ("run", {"name": f"{OWN},mine", "command": "touch broken"}),
     ("run", {"name": "tpukit-managed=1", "command": "touch broken"}),
     ("run", {"name": "--worker=0", "command": "touch broken"}),
+    ("run", {"name": "odd", "command": "touch broken"}),
+    ("run", {"name": OWN, "command": "touch broken\0"}),
+    ("run", {"name": OWN, "command": f"touch {'broken' * 50_000}"}),
     ("logs", {"name": "mine"}),
     ("logs", {"name": OWN, "run": "--follow"}),
     ("diagnose", {"name": "mine", "command": "touch broken"}),
@@ -161,6 +168,7 @@ def test_no_attempt_exceeds_the_limits_or_reaches_another_slice(person: Tpukit) 
     # Its name is like those of an agent's slices, but its maker is not.
     make(person, "agent-00000009")
     make_for_agent(person)
+    make(person, "odd", "--labels", f"{LABEL}={OWN}", "--ttl", "1h")
     before = slices(person)
 
     async def work() -> None:
@@ -169,8 +177,9 @@ def test_no_attempt_exceeds_the_limits_or_reaches_another_slice(person: Tpukit) 
                 told = await call.refused(tool, arguments)
                 assert "Traceback" not in told, told
                 assert "defect" not in told, told
+                assert ": " in told, told
         async with agent(person, TPUKIT_AGENT_MAX_SLICES="1") as call:
-            assert "1 of 1 slices exist" in await call.refused("up", UP)
+            assert "2 of 1 slices exist" in await call.refused("up", UP)
         async with agent(person, TPUKIT_AGENT_TYPES="") as call:
             assert "permitted: none" in await call.refused("up", UP)
         async with agent(person, TPUKIT_AGENT_ZONES="") as call:
@@ -185,14 +194,67 @@ def test_no_attempt_exceeds_the_limits_or_reaches_another_slice(person: Tpukit) 
 
 
 def test_slices_that_cannot_be_counted_permit_no_other(person: Tpukit) -> None:
+    """But what is known can be used and deleted, also if its name is taken in another zone."""
+    make_for_agent(person)
+    name = ("--labels", f"{LABEL}={OWN}", "--zone", OTHER, "--no-firewall")
+    person.succeeds("create", "v3-8", OWN, *name)
     silent = ("--kind", "unreachable", "--method", "*.list", "--times", "100")
     person.succeeds("emulator", "fault", "add", *silent, "--zone", FORBIDDEN)
 
     async def work() -> None:
         async with agent(person) as call:
             assert "cannot be counted" in await call.refused("up", UP)
+            for _ in range(2):
+                await call("delete", name=OWN)
+            told = await call.refused("delete", {"name": OWN})
+            assert f"{FORBIDDEN} did not answer" in told
 
     asyncio.run(work())
+
+
+@pytest.mark.journey
+@pytest.mark.parametrize("way", ["a cancelled call", "the end of the server"])
+def test_a_slice_gets_its_guard_although_nobody_waits_for_it(person: Tpukit, way: str) -> None:
+    async def work() -> None:
+        async with agent(person) as call:
+            up = asyncio.create_task(call.client.call_tool("up", UP))
+            while not slices(person):
+                await asyncio.sleep(0.1)
+            if way == "a cancelled call":
+                up.cancel()
+                assert "another call" in await call.refused("up", UP)
+
+    asyncio.run(work())
+    with exclusively(person.home / "tpukit/state/agent.lock"):  # `up` has ended
+        assert [*person.home.glob("tpukit/state/emulator/workers/*/home/*/.tpukit/guard")]
+
+
+def test_a_slice_that_cannot_be_ended_stays_in_the_list(person: Tpukit) -> None:
+    make_for_agent(person)
+    denied = ("--kind", "roles", "--permissions", "tpu.nodes.delete")
+    person.succeeds("emulator", "fault", "add", *denied)
+    person.succeeds("emulator", "clock", "advance", "2.5h")
+
+    async def work() -> None:
+        async with agent(person) as call:
+            assert [row["name"] for row in (await call("slices"))["slices"]] == [OWN]
+            told = await call.refused("run", {"name": OWN, "command": "true"})
+            assert "the time of agent-00000001 is over" in told
+            person.succeeds("emulator", "fault", "clear")
+            await call("delete", name=OWN)
+
+    asyncio.run(work())
+
+
+def test_a_server_without_limits_ends_nobodys_slice(person: Tpukit) -> None:
+    make_for_agent(person)
+
+    async def work() -> None:
+        async with agent(person, TPUKIT_AGENT_MAX_HOURS="0") as call:
+            assert len((await call("slices"))["slices"]) == 1
+
+    asyncio.run(work())
+    assert [*slices(person)] == [OWN]
 
 
 @pytest.mark.journey
@@ -220,7 +282,8 @@ def test_a_slice_ends_although_no_guard_runs_on_it(person: Tpukit, ttl: tuple[st
 
     async def work() -> None:
         async with agent(person) as call:
-            assert "no slice" in await call.refused("run", {"name": OWN, "command": "true"})
+            told = await call.refused("run", {"name": OWN, "command": "true"})
+            assert "is no slice of yours" in told
 
     asyncio.run(work())
     assert [*slices(person)] == ["mine"]

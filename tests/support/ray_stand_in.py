@@ -10,7 +10,7 @@ import psutil
 from tpukit.ssh import worker_files
 
 #: Its nodes are files with the number of their process. A node whose file `NAME.fails` has a number
-#: ends at once so often.
+#: ends at once so often. Only the head lists the nodes, unless there is a file `silent`.
 RAY = """\
 #!/usr/bin/env python3
 import json, os, pathlib, signal, sys
@@ -18,15 +18,18 @@ cluster = pathlib.Path({cluster!r})
 options = dict(word.partition("=")[::2] for word in sys.argv[2:])
 living = {{}}
 for file in cluster.glob("*.node"):
-    pid, kind, total = json.loads(file.read_text())
+    pid, kind, total, home = json.loads(file.read_text())
     stat = pathlib.Path(f"/proc/{{pid}}/stat")
     if stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z":
-        living[file.stem] = (kind, total)
+        living[file.stem] = (kind, total, home)
 if sys.argv[1] == "list":
-    if "head" not in [kind for kind, _ in living.values()]:
+    here = [kind for kind, _, home in living.values() if home == os.environ["HOME"]]
+    if "head" not in here or (cluster / "silent").exists():
         sys.exit("no cluster")
+    if (cluster / "strange").exists():
+        sys.exit(print((cluster / "strange").read_text()))
     nodes = [{{"node_name": name, "resources_total": {{**total, "memory": "1 GiB", "node:x": 1}}}}
-             for name, (_, total) in living.items()]
+             for name, (_, total, _) in living.items()]
     print(json.dumps(nodes) if nodes else "No resource in the cluster")
     sys.exit()
 name, token = options["--node-name"], os.environ["RAY_AUTH_TOKEN"]
@@ -38,7 +41,7 @@ if fails.exists() and (left := int(fails.read_text())):
     sys.exit("Exception: The current node timed out during startup.")
 kind = "head" if "--head" in options else "node"
 (cluster / f"{{name}}.new").write_text(
-    json.dumps([os.getpid(), kind, json.loads(options["--resources"])]))
+    json.dumps([os.getpid(), kind, json.loads(options["--resources"]), os.environ["HOME"]]))
 os.replace(cluster / f"{{name}}.new", cluster / f"{{name}}.node")
 signal.pause()
 """

@@ -22,7 +22,7 @@ _UNSET = ("emulator", "explain", "types")
 #: Verbs that connect to the workers of one slice or several; all take the flags of a route.
 CONNECTING = (
     *("attach", "cp", "diagnose", "jobs", "kill", "logs", "push", "run", "smoke", "ssh", "top"),
-    *("doctor", "notebook", "profile", "provision", "serve", "train", "wait", "watch"),
+    *("doctor", "notebook", "profile", "provision", "ray", "serve", "train", "wait", "watch"),
 )
 _GCLOUD_OFFLINE = ("auth", "config")
 

@@ -119,8 +119,10 @@ def download(
         TpukitError: the files change faster than they are read, or cannot be written here; or a
             link leads out of the chosen folder.
     """
-    place = target / source.name if (into or target.is_dir()) and not source.pattern else target
-    for folder in filter(Path.is_dir, (target, place)):
+    place = (
+        target / source.name if (into or os.path.isdir(target)) and not source.pattern else target
+    )
+    for folder in filter(os.path.isdir, (target, place)):
         if not folder.resolve().is_relative_to((chosen or target).resolve()):
             raise link_in_the_way(folder)
     digest = hashlib.sha256(f"{source.path}\0{place.name}".encode("utf-8", "surrogateescape"))
@@ -301,8 +303,8 @@ class _Reception:
 def _opened(part: Path) -> Iterator[FileIO]:
     """Open the file for the received bytes; unless empty, it stays for a later attempt."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
-    made = not part.parent.exists()
     try:
+        made = not part.parent.exists()
         part.parent.mkdir(parents=True, exist_ok=True)
         file = FileIO(part, "rb+", opener=lambda path, _: os.open(path, flags, 0o600))
     except OSError as error:

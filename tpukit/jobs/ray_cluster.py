@@ -8,12 +8,14 @@ is in a file on each worker: ray-project/ray:doc/source/ray-security/token-auth.
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import isfinite
 
 from tpukit.clock import Clock, Deadline
-from tpukit.errors import DeadlinePassed, TpukitError
+from tpukit.errors import DeadlinePassed, Fix, TpukitError
 from tpukit.jobs import runs
 from tpukit.jobs.end import follow_line
 from tpukit.jobs.job_list import JobState
@@ -29,13 +31,22 @@ RECIPE = "ray"
 #: Ray's own numbers: ray-project/ray:doc/source/ray-core/configure.rst.
 PORT, DASHBOARD_PORT = 6379, 8265
 _RUN = "ray-"
+#: Our runs; a user may have named one `ray-train`.
+_OURS = re.compile(r"ray-\d{8}-\d{6}-[0-9a-f]{4}")
 #: Where Ray looks for the token of clients and nodes.
 _TOKEN = '"$HOME/.ray/auth_token"'
 _KEEP_TOKEN = f"""\
-(umask 077 && mkdir -p "$HOME/.ray" && printf %s "$RAY_AUTH_TOKEN" >{_TOKEN}) || exit 1
+(umask 077 && mkdir -p "$HOME/.ray" && printf %s "$RAY_AUTH_TOKEN" >{_TOKEN}.new &&
+    mv -f {_TOKEN}.new {_TOKEN}) || exit 1
 """
+#: A token has no blanks and no control characters: it becomes part of lines for a shell.
+_TOKEN_TEXT = re.compile(r"[!-~]{1,1000}")
 _MARK = "tpukit-answer"  #: before what a program prints: a shell may greet first
 _ASK_SECONDS, _PAUSE_SECONDS = 60.0, 1.0
+#: What reading a strange answer may raise.
+_STRANGE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
+#: How long a head that runs may be too busy to answer.
+_BUSY_SECONDS = 120.0
 #: A node that is not alive after 30 seconds ends (ray/_private/node.py). A busy head may need more.
 _STARTS = 4
 
@@ -51,7 +62,10 @@ class RayNode(Documented):
 
 
 class RayCluster:
-    """The cluster whose head is the first of the workers; all have the environment `ray`."""
+    """The cluster over workers that have the environment `ray`.
+
+    Its head is on the worker where one runs, else on the first worker.
+    """
 
     def __init__(
         self, workers: Sequence[RemoteWorker], clock: Clock, say: Callable[[str], None]
@@ -63,19 +77,22 @@ class RayCluster:
     def up(self, deadline: Deadline) -> list[RayNode]:
         """Start the head and the nodes that are missing; return all once they are alive.
 
-        If the head is gone, the remaining nodes start anew, because they have lost their cluster.
+        If the head has ended, the remaining nodes start anew, because they have lost their cluster.
         Raises `DeadlinePassed` if a node is not alive in time, and the errors of runs.
         """
-        token = self.token() or secrets.token_hex(32)
-        missing = [node for node in self._pairs() if not node[1].alive]
-        if any(worker is self._head for worker, _ in missing):
-            missing = self._pairs(known={})
+        headed = self._find_head()
+        token = self._token() or secrets.token_hex(32)
+        if headed:
+            self._await([self._head], token, deadline.within(_BUSY_SECONDS))
+            alive = self._alive()
+            missing = [worker for worker in self._workers if worker.record not in alive]
+            self._end(missing)
+        else:
+            missing = [*self._workers]
             self.down()
             self._start([self._head], token)
             self._await([self._head], token, deadline)
-        else:
-            self._end([worker for worker, _ in missing])
-        self._start([worker for worker, _ in missing if worker is not self._head], token)
+        self._start([worker for worker in missing if worker is not self._head], token)
         self._await(self._workers, token, deadline)
         return self.nodes()
 
@@ -85,29 +102,43 @@ class RayCluster:
 
     def nodes(self) -> list[RayNode]:
         """Return the part of each worker; none is alive if there is no head."""
-        return [node for _, node in self._pairs()]
-
-    def token(self) -> str:
-        """Return the cluster's token, or "" if the head has none."""
-        status, text = self._ask(f"cat {_TOKEN}")
-        return text.decode(errors="replace").strip() if status == 0 else ""
-
-    def _pairs(
-        self, known: dict[str, dict[str, float]] | None = None
-    ) -> list[tuple[RemoteWorker, RayNode]]:
-        alive = self._alive() if known is None else known
+        alive = self._alive() if self._find_head() else {}
         return [
-            (
-                worker,
-                RayNode(
-                    worker.slice,
-                    worker.index,
-                    worker.record in alive,
-                    alive.get(worker.record, {}),
-                ),
+            RayNode(
+                worker.slice, worker.index, worker.record in alive, alive.get(worker.record, {})
             )
             for worker in self._workers
         ]
+
+    @property
+    def runs(self) -> bool:
+        """Whether Ray runs on one of the workers."""
+        return any(self._runs(worker) for worker in self._workers)
+
+    def token(self) -> str:
+        """Return the token of the cluster whose head runs, or "" if none does."""
+        return self._token() if self._find_head() else ""
+
+    def _token(self) -> str:
+        status, text = self._ask(f"cat {_TOKEN}")
+        token = text.decode(errors="replace").strip() if status == 0 else ""
+        return token if _TOKEN_TEXT.fullmatch(token) else ""
+
+    def _find_head(self) -> bool:
+        """Find the worker whose head runs; return False if there is none.
+
+        Only if it is not on the first worker, the others are asked; their errors do not count.
+        """
+        first, *others = self._workers
+        heads = [first] if self._is_head(first) else []
+        if others and not heads:
+            asked = fan_out(others, self._is_head, window=len(others))
+            heads = [outcome.item for outcome in asked if outcome.value]
+        self._head = (heads or [first])[0]
+        return bool(heads)
+
+    def _is_head(self, worker: RemoteWorker) -> bool:
+        return any("--head" in run.command.split() for run in self._runs(worker))
 
     def _alive(self) -> dict[str, dict[str, float]]:
         """Return the resources of each living node by its name; none if the head is silent."""
@@ -120,7 +151,7 @@ class RayCluster:
         try:
             rows = json.loads(text)
             return {str(row["node_name"]): _numbers(row["resources_total"]) for row in rows}
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except _STRANGE as error:
             what = f"{self._head.label}: the answer of Ray is not understood"
             raise TpukitError(what, why=one_line(repr(error))) from error
 
@@ -153,37 +184,56 @@ class RayCluster:
 
     def _end(self, workers: Sequence[RemoteWorker]) -> None:
         def one(worker: RemoteWorker) -> None:
-            run = self._last_run(worker)
-            if run and run.state == "running":
-                values(runs.end([worker], [run.run], self._clock))
+            if running := [run.run for run in self._runs(worker)]:
+                values(runs.end([worker], running, self._clock))
 
         values(fan_out(workers, one))
 
     def _await(self, workers: Sequence[RemoteWorker], token: str, deadline: Deadline) -> None:
-        """Wait until Ray is alive on the workers; where it has ended, start it again."""
+        """Wait until Ray is alive on the workers; where it has ended, start it again.
+
+        Raises `DeadlinePassed`; what has started goes on.
+        """
         starts = dict.fromkeys(workers, 1)
         while True:
             alive = self._alive()
             missing = [worker for worker in workers if worker.record not in alive]
             if not missing:
                 return
-            for worker, run in [(worker, self._last_run(worker)) for worker in missing]:
-                if run and run.state == "running":
+            for worker in missing:
+                if self._runs(worker):
                     continue
                 if starts[worker] == _STARTS:
-                    fix = follow_line([worker], run.run) if run else None
+                    last = self._last_run(worker)
+                    fix = follow_line([worker], last.run) if last else None
                     raise TpukitError(f"Ray ends on {worker.label} at once", fix=fix)
                 starts[worker] += 1
                 self._start([worker], token)
             if deadline.remaining() <= 0:
-                raise DeadlinePassed(f"Ray is not alive on {listed(missing)}")
+                raise self._overdue(missing)
             self._clock.sleep(_PAUSE_SECONDS)
+
+    def _overdue(self, missing: Sequence[RemoteWorker]) -> DeadlinePassed:
+        last = self._last_run(missing[0])
+        down = Fix.command("tpukit", "ray", "down", missing[0].slice, note="ends Ray there")
+        return DeadlinePassed(
+            f"Ray is not alive on {listed(missing)}",
+            exists=(f"run {last.run} on {missing[0].label}, which goes on",) if last else (),
+            fix=follow_line(missing[:1], last.run) if last else down,
+            otherwise=down if last else None,
+        )
+
+    def _runs(self, worker: RemoteWorker) -> list[JobState]:
+        """Return the worker's runs of Ray that are running."""
+        return [run for run in self._all_runs(worker) if run.state == "running"]
 
     def _last_run(self, worker: RemoteWorker) -> JobState | None:
         """Return the worker's newest run of Ray."""
+        return max(self._all_runs(worker), key=lambda run: (run.started, run.run), default=None)
+
+    def _all_runs(self, worker: RemoteWorker) -> list[JobState]:
         (states,) = values(runs.states([worker], self._clock))
-        ours = [run for run in states if run.run.startswith(_RUN)]
-        return max(ours, key=lambda run: (run.started, run.run), default=None)
+        return [run for run in states if _OURS.fullmatch(run.run)]
 
     def _ask(self, text: str) -> tuple[int, bytes]:
         """Run shell text on the head, and return its status and output without any greeting."""
@@ -201,7 +251,7 @@ def _numbers(total: dict[str, object]) -> dict[str, float]:
     return {
         one_line(name): float(count)
         for name, count in total.items()
-        if isinstance(count, (int, float)) and not name.startswith("node:")
+        if isinstance(count, (int, float)) and isfinite(count) and not name.startswith("node:")
     }
 
 

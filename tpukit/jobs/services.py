@@ -126,6 +126,11 @@ class ServiceRun:
             if line := throughput.line():
                 on_line(line)
 
+    @property
+    def ended(self) -> bool:
+        """Whether the service has ended, as far as its log says."""
+        return any(isinstance(result, JobResult) for result in self._result)
+
     def end(self) -> TpukitError:
         """Return the error for the end of a service that nobody has asked to end."""
         (result,) = self._result

@@ -11,6 +11,8 @@ from tpukit.text import one_line
 
 #: In `zones`, it stands for all zones.
 ALL = "-"
+#: A minute, in hours: the shortest life of a slice.
+_SHORTEST = 1 / 60
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Limits:
             raise _refusal("type", accelerator_type, self.types, "agent_types")
         if not self.zones or (zone and zone not in self.zones and ALL not in self.zones):
             raise _refusal("zone", zone or "any", self.zones, "agent_zones")
-        if not 0 < hours <= self.hours:  # also if it is no number
+        if not _SHORTEST <= hours <= self.hours:  # also if it is no number
             raise NotAllowed(
                 f"a slice may live for {self.hours:g} hours, not {hours:g}",
                 fix=_raised("agent_max_hours"),

@@ -25,13 +25,15 @@ _NAME = re.compile(r"agent-[0-9a-f]{8}")
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 #: The most characters of one text in an answer; an agent reads all of it.
 _LONGEST = 20_000
+#: Starts a command that goes on when this server ends, or when the call is cancelled.
+_OUTLIVING = ("sh", "-c", '"$@" & wait $!', "sh")
 
 
 class Tools:
     """The tools of one server. `command` are the words that start tpukit for the same cloud.
 
     Every tool raises `TpukitError`. `owner` returns the person's owner label, `rates` are the
-    person's prices of a chip for an hour.
+    person's prices of a chip for an hour. `say` gets errors that concern no call.
     """
 
     def __init__(
@@ -41,12 +43,14 @@ class Tools:
         owner: Callable[[], str],
         rates: Mapping[str, float],
         lock: Path,
+        say: Callable[[str], None],
     ) -> None:
         self._command = tuple(command)
         self._limits = limits
         self._owner = owner
         self._rates = rates
         self._lock = lock
+        self._say = say
 
     async def limits(self) -> Json:
         """Show what a person permits: slices, hours, types and zones (`-` stands for all)."""
@@ -94,8 +98,8 @@ class Tools:
         """Create a slice that ends after `hours`, install a recipe (else JAX), test every device.
 
         It takes minutes, and returns the slice's name. If it fails, the slice may exist: call
-        `slices`. With the name of a slice of yours, it goes on with that one. Raises `NotAllowed`
-        beyond the limits.
+        `slices`. If the call is cancelled, the work goes on. With the name of a slice of yours, it
+        goes on with that one. Raises `NotAllowed` beyond the limits.
         """
         self._limits.check(_type(accelerator_type), zone, hours)
         with_ = _matches(re.compile(r"[a-z0-9_]{0,40}"), recipe, "recipe")
@@ -106,16 +110,17 @@ class Tools:
                 if silent:
                     what = f"{', '.join(map(one_line, silent))} did not answer"
                     raise NotAllowed(f"{what}, so your slices cannot be counted")
-                if not name:
+                if name:
+                    zone = _place(self._usable(own, silent, name), zone)
+                    self._limits.check(_type(accelerator_type), zone, hours)
+                else:
                     self._limits.check_number(len(own))
-                elif name not in {slice_["name"] for slice_ in own}:
-                    raise _not_yours(name)
-                name = name or f"agent-{secrets.token_hex(4)}"
+                    name = f"agent-{secrets.token_hex(4)}"
                 words = ["up", _type(accelerator_type), name, "--labels", f"{LABEL}={name}"]
                 words += ["--ttl", f"{hours * 60:.0f}m", *self._places(zone)]
                 words += ["--with", with_] if with_ else []
                 words += ["--spot"] if spot else []
-                return await self._run(*words, keep=descriptor)
+                return await self._run(*words, keep=descriptor, outlives=True)
         except BlockingIOError:
             what = "another call is making a slice"
             raise NotAllowed(what, fix=Fix(note="try again when it has ended")) from None
@@ -145,7 +150,7 @@ class Tools:
 
     async def delete(self, name: str) -> Json:
         """Delete your slice, which ends its bill."""
-        return await self._on("delete", name, "--yes")
+        return await self._delete(_named(*await self._listed(), name))
 
     async def end_due(self) -> None:
         """Delete the agent's slices whose time is over, also if no guard on the slice does it."""
@@ -153,52 +158,80 @@ class Tools:
 
     async def _own(self) -> tuple[list[Json], list[str]]:
         """Return the agent's slices, and the zones that did not answer; end those that are due."""
-        listed = await self._run("list", "--zone", "-")
-        owner, own = self._owner(), []
-        for slice_ in listed["slices"]:
-            labels = slice_["labels"]
-            if LABEL not in labels or not naming.is_owner(owner, labels):
-                continue
-            if not self._is_due(slice_["lifetime"]):
+        listed, silent = await self._listed()
+        own = []
+        for slice_ in listed:
+            if not (self._is_due(slice_["lifetime"]) and _is_made(slice_)):
                 own.append(slice_)
-            elif labels[LABEL] == slice_["name"]:
-                await self._run("delete", f"{LABEL}={slice_['name']}", "--yes", may_be_gone=True)
+                continue
+            try:
+                await self._delete(slice_)
+            except errors.NotFound:
+                pass
+            except TpukitError as error:  # it still bills, so it stays in the list
+                self._say(error.summary())
+                own.append(slice_)
+        return own, silent
+
+    async def _listed(self) -> tuple[list[Json], list[str]]:
+        """Return the agent's slices, and the zones that did not answer."""
+        listed, owner = await self._run("list", "--zone", "-"), self._owner()
+        own = [
+            slice_
+            for slice_ in listed["slices"]
+            if LABEL in slice_["labels"] and naming.is_owner(owner, slice_["labels"])
+        ]
         return own, listed["unreachable"]
+
+    async def _delete(self, slice_: Json) -> Json:
+        return await self._run("delete", *_selected(slice_), "--yes")
 
     def _is_due(self, life: Json) -> bool:
         # The label of the end is on the slice, where its programs might change it.
         over = life["seconds_left"] is not None and life["seconds_left"] <= 0
-        return over or (life["hours"] or 0) >= self._limits.hours
+        return over or 0 < self._limits.hours <= (life["hours"] or 0)
 
     def _places(self, zone: str) -> list[str]:
         """Return the flags for the permitted zones, or for one of them."""
         if zone:
-            return ["--zone", zone]
+            return ["--zones", zone]
         if ALL in self._limits.zones:
             return ["--anywhere"]
         return ["--zones", ",".join(self._limits.zones)]
 
     async def _on(self, verb: str, name: str, *words: str, as_json: bool = True) -> Json:
-        """Run a command on one slice of the agent."""
-        await self._own()
-        return await self._run(verb, f"{LABEL}={_name(name)}", *words, as_json=as_json)
+        """Run a command on one slice of the agent, unless its time is over."""
+        slice_ = self._usable(*await self._own(), name)
+        return await self._run(verb, *_selected(slice_), *words, as_json=as_json)
+
+    def _usable(self, own: Sequence[Json], silent: Sequence[str], name: str) -> Json:
+        """Return the agent's slice of that name, whose time is not over."""
+        slice_ = _named(own, silent, name)
+        if self._is_due(slice_["lifetime"]):
+            raise NotAllowed(f"the time of {name} is over", fix=Fix(note="call `delete`"))
+        return slice_
 
     async def _run(
-        self, *words: str, as_json: bool = True, keep: int = -1, may_be_gone: bool = False
+        self, *words: str, as_json: bool = True, keep: int = -1, outlives: bool = False
     ) -> Json:
         """Run a command, and return its document with its status.
 
-        It can ask nobody. `keep` is a descriptor that it holds. Raises the error of its document.
+        It can ask nobody. `keep` is a descriptor that it holds. If it `outlives` the call, it goes
+        on when the call is cancelled or the server ends. Raises the error of its document.
         """
         output = ["--json"] if as_json else []
-        process = await asyncio.create_subprocess_exec(
-            *(*self._command, *output, *words),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env={**os.environ, "CLOUDSDK_CORE_DISABLE_PROMPTS": "0"},  # which would approve
-            pass_fds=() if keep < 0 else (keep,),
-        )
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *(*(_OUTLIVING if outlives else ()), *self._command, *output, *words),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env={**os.environ, "CLOUDSDK_CORE_DISABLE_PROMPTS": "0"},  # which would approve
+                pass_fds=() if keep < 0 else (keep,),
+                start_new_session=outlives,
+            )
+        except (OSError, ValueError) as error:  # too long, or with a zero byte
+            raise BadInput(f"{words[0]} cannot be started", why=one_line(str(error))) from error
         try:
             stdout, stderr = await process.communicate()
         finally:
@@ -207,7 +240,8 @@ class Tools:
         text = stdout.decode(errors="replace")
         if not as_json:
             if process.returncode:
-                raise TpukitError(_shortened(stderr.decode(errors="replace").strip()))
+                told = stderr.decode(errors="replace").strip().removeprefix("error: ")
+                raise TpukitError(_shortened(told))
             return {"output": _shortened(text)}
         try:
             document: Json = json.loads(text)
@@ -215,17 +249,37 @@ class Tools:
             what = f"tpukit {words[0]} ended with {process.returncode}"
             raise TpukitError(what, why=_shortened(stderr.decode(errors="replace"))) from None
         if "error" in document:
-            error = errors.from_document(document["error"])
-            if may_be_gone and isinstance(error, errors.NotFound):
-                return {}
-            raise error
+            raise errors.from_document(document["error"])
         return {**_shortened(document), "status": process.returncode}
 
 
-def _name(name: str) -> str:
-    if not _NAME.fullmatch(name):
-        raise _not_yours(name)
-    return name
+def _is_made(slice_: Json) -> bool:
+    """Return True if `up` made a slice: its name and its label agree."""
+    name = slice_["name"]
+    return bool(_NAME.fullmatch(name)) and slice_["labels"].get(LABEL) == name
+
+
+def _named(own: Sequence[Json], silent: Sequence[str], name: str) -> Json:
+    """Return the agent's slice of that name; `silent` are the zones that did not answer."""
+    found = [slice_ for slice_ in own if slice_["name"] == name and _is_made(slice_)]
+    if found:
+        return found[0]
+    if silent and _NAME.fullmatch(name):
+        what = f"{', '.join(map(one_line, silent))} did not answer"
+        raise TpukitError(f"{what}, and {name} is in no other zone")
+    raise _not_yours(name)
+
+
+def _selected(slice_: Json) -> tuple[str, ...]:
+    """Return the words that select one slice of the agent: by its zone, and by its label."""
+    return f"{LABEL}={slice_['name']}", "--zone", slice_["zone"]
+
+
+def _place(slice_: Json, zone: str) -> str:
+    """Return the zone of an existing slice; raise `BadInput` if another one is wanted."""
+    if zone in ("", slice_["zone"]):
+        return str(slice_["zone"])
+    raise BadInput(f"{slice_['name']} is in {slice_['zone']}, not in {one_line(zone)[:60]}")
 
 
 def _not_yours(name: str) -> BadInput:

@@ -162,7 +162,7 @@ class Workload:
         for _ in polls(Deadline.after(clock, HEAD_SECONDS), first=1.0, most=10.0):
             workers = self._ray_workers(slice_, say)
             cluster = RayCluster(workers, clock, self.say)
-            if workers[0].slice == first and (first == slice_.name or cluster.nodes()[0].alive):
+            if first == slice_.name or cluster.token():
                 cluster.up(Deadline.after(clock, UP_SECONDS))
                 return
             say(f"Ray waits for its head on {first}")

@@ -50,6 +50,7 @@ def mcp(toolkit: Toolkit, skill: Skill = False) -> View:
         lambda: toolkit.cloud.owner,
         toolkit.cloud.rates,
         toolkit.paths.agent_lock,
+        toolkit.console.say,
     )
     serve(tools, toolkit.console.say)
     return View({})

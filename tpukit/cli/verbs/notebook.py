@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from tpukit.jobs.notebooks import Notebook
     from tpukit.ssh.forwarding import Tunnels
 
-Port = Annotated[int, Option(metavar="PORT", help="Port here; 0 takes a free one.", min=0)]
+Port = Annotated[
+    int, Option(metavar="PORT", help="Port here; 0 takes a free one.", min=0, max=65535)
+]
 Recipe = Annotated[
     str, Option("--with", metavar="RECIPE", help=f"{flag.RECIPES} Default: the provisioned one.")
 ]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,11 +16,14 @@ from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.verbs.cp import metered
 from tpukit.cli.views import copy_views
 from tpukit.console import View
-from tpukit.errors import Fix, NotFound
-from tpukit.text import counted
+from tpukit.errors import BadInput, Fix, NotFound
+from tpukit.text import counted, one_line
 
 if TYPE_CHECKING:
     from tpukit.ssh.worker import RemoteWorker
+
+#: The longest recording, in seconds: gRPC takes no deadline that is centuries away.
+_LONGEST = 24 * 3600.0
 
 Run = Annotated[
     str, Argument(metavar="[RUN]", help="Only the workers on which this run is running.")
@@ -59,6 +65,8 @@ def profile(
 
     toolkit = toolkit.by(route)
     seconds, patience = flag.seconds(length, "--for"), flag.seconds(timeout)
+    if seconds > _LONGEST:
+        raise BadInput("--for is at most 24h", fix=Fix(note="for example: --for 2s"))
     workers = toolkit.reach.workers(name, worker, patience)
     if run:
         workers = _running(toolkit, workers, run, patience)
@@ -66,7 +74,10 @@ def profile(
     wanted = Profile(port, seconds, new_run_id(toolkit.clock), directory)
     toolkit.console.say(f"recording {length} on {counted(len(workers), 'worker')}")
     stays = "traces that have arrived stay; the program goes on"
-    with metered(toolkit, "received", relay=False, silence=patience, stays=stays) as context:
+    with (
+        _writable(directory),
+        metered(toolkit, "received", relay=False, silence=patience, stays=stays) as context,
+    ):
         captured = capture(wanted, workers, context)
     traces = [outcome.value for outcome in captured if outcome.value]
     if emulated := sum(trace.emulated for trace in traces):
@@ -80,6 +91,28 @@ def profile(
     note = "then open http://127.0.0.1:8791; without uv: python -m pip install xprof"
     opens = Fix.command("uvx", "xprof", str(directory), note=note)
     return replace(view, next=(*view.next, *([opens] if traces else ())))
+
+
+@contextmanager
+def _writable(directory: Path) -> Iterator[None]:
+    """Make a folder before the recording; remove it afterwards if it is empty.
+
+    Raises `BadInput` if it cannot be written.
+    """
+    fix = Fix(note="--output-directory with a folder of yours")
+    what = f"cannot write into the folder {one_line(str(directory))}"
+    try:
+        made = not directory.exists()
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(what, why=error.strerror or "", fix=fix) from error
+    if not os.access(directory, os.W_OK):
+        raise BadInput(what, why="its permissions forbid it", fix=fix)
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            directory.rmdir() if made else None
 
 
 def _running(

@@ -14,11 +14,14 @@ from tpukit.cli.verb import ended_by_interrupt, group
 from tpukit.cli.verbs import provision
 from tpukit.console import View
 from tpukit.errors import Fix, NotFound
+from tpukit.text import quote
 
 if TYPE_CHECKING:
     from tpukit.jobs.ray_cluster import RayCluster, RayNode
 
-Port = Annotated[int, Option(metavar="PORT", help="Port here; 0 takes a free one.", min=0)]
+Port = Annotated[
+    int, Option(metavar="PORT", help="Port here; 0 takes a free one.", min=0, max=65535)
+]
 
 
 def application() -> typer.Typer:
@@ -33,10 +36,10 @@ def up(
 ) -> View:
     """Install Ray on the workers of slices, and join them to one cluster.
 
-    The first worker of the first slice is the head. Run it again after a preemption, or with one
-    more slice: it starts only what is missing. `watch --ray` does so after each preemption. The
-    slices need one network, on which Ray's ports are open; Google's rule default-allow-internal
-    opens them.
+    The first worker of the first slice is the head, unless another one is. Run it again after a
+    preemption, or with one more slice: it starts only what is missing. `watch --ray` does so after
+    each preemption. The slices need one network, on which Ray's ports are open; Google's rule
+    default-allow-internal opens them.
 
     Examples:
       tpukit ray up demo
@@ -91,12 +94,14 @@ def dashboard(
     token = cluster.token()
     if not token:
         fix = Fix.command("tpukit", "ray", "up", name)
-        raise NotFound(f"there is no Ray cluster with its head on {name}", fix=fix)
+        if cluster.runs:
+            fix = Fix(note="name the slice with the head")
+        raise NotFound(f"no head of a Ray cluster runs on {name}", fix=fix)
     worker = toolkit.by(route).reach.worker(name, 0, flag.seconds(timeout))
     forward = Forward.parse(f"{port}:{DASHBOARD_PORT}")
 
     def instead(_: Forward) -> Fix:
-        return Fix.command("tpukit", "ray", "dashboard", name, "--port", "0", *route.words)
+        return Fix.command("tpukit", "ray", "dashboard", name, "--port", "0")
 
     with (
         Tunnels(worker.connect, [forward], toolkit.clock, toolkit.console.say, instead) as tunnels,
@@ -109,7 +114,7 @@ def dashboard(
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": token,
         }
-        lines = [[f"export {key}={value}"] for key, value in variables.items()]
+        lines = [[f"export {key}={quote([value])}"] for key, value in variables.items()]
         toolkit.console.emit(View({"dashboard": address, "environment": variables}, rows=lines))
         tunnels.keep()
     return View({}, status=ended())

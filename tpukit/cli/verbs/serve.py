@@ -17,12 +17,11 @@ from tpukit.cli.views import job_views
 from tpukit.console import View
 from tpukit.errors import (
     BadInput,
-    DeadlinePassed,
     Fix,
     Interrupted,
     NameTaken,
     NotFound,
-    TransportFailed,
+    TpukitError,
     interruption,
 )
 from tpukit.text import quote
@@ -52,7 +51,12 @@ class ServeFlags:
     stop: Annotated[bool, Option("--stop", help="End the service.")] = False
     port: Annotated[
         int | None,
-        Option(metavar="PORT", help="Port here, 0 for a free one; default: the recipe's.", min=0),
+        Option(
+            metavar="PORT",
+            help="Port here, 0 for a free one; default: the recipe's.",
+            min=0,
+            max=65535,
+        ),
     ] = None
 
 
@@ -99,8 +103,10 @@ def serve(
     _ensure(toolkit, service, state, wanted)
     try:
         _attend(toolkit, service, how.port, patience, LogPart(_TAIL if state else None))
-    except (TransportFailed, DeadlinePassed, BadInput, KeyboardInterrupt) as caught:
+    except (TpukitError, KeyboardInterrupt) as caught:
         error = interruption(caught) if isinstance(caught, KeyboardInterrupt) else caught
+        if service.ended and not isinstance(caught, KeyboardInterrupt):
+            raise
         reach, end = _left(worker.slice)
         if isinstance(error, Interrupted):
             return View({}, next=(reach, end), status=error.exit_code)
