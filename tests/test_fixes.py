@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import fixes
+from support import fixes, second_attempts
 
 pytestmark = pytest.mark.process
 
@@ -73,11 +73,17 @@ def test_a_session_in_which_a_wrong_command_was_suggested_fails_and_names_it(
     tmp_path: Path, workers: str
 ) -> None:
     (tmp_path / "test_it.py").write_text(SESSION)
-    variables = {key: value for key, value in os.environ.items() if key != "SUGGESTED_COMMANDS"}
+    ours = ("SUGGESTED_COMMANDS", second_attempts.VARIABLE)
+    variables = {key: value for key, value in os.environ.items() if key not in ours}
+    told = tmp_path / "told"
     words = ["-p", "support.fixes", "-p", "no:cacheprovider", "-n", workers, str(tmp_path)]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *words],
-        env={**variables, "PYTHONPATH": str(Path(__file__).parent)},
+        env={
+            **variables,
+            "PYTHONPATH": str(Path(__file__).parent),
+            second_attempts.VARIABLE: str(told),
+        },
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -87,4 +93,6 @@ def test_a_session_in_which_a_wrong_command_was_suggested_fails_and_names_it(
     assert done.returncode == 1, done.stdout + done.stderr
     assert "2 passed" in done.stdout
     for flag in ("--here", "--there"):
-        assert f"cannot be typed: tpukit list {flag}: No such option" in done.stdout
+        line = f"cannot be typed: tpukit list {flag}: No such option"
+        assert line in done.stdout
+        assert f"FAILED: a suggested command {line}" in told.read_text()
