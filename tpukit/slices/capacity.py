@@ -375,11 +375,7 @@ class _Rounds:
 
     def _delete(self, slice_: Slice, why: str) -> bool:
         """Delete a lost or unfinished slice; return False if somebody has got it meanwhile."""
-        place, provider = in_words(slice_), self.provider.only(slice_.api)
-        looks = last_seen(provider, slice_).looks(provider, self.deadline, self.on_state)
-        now = next(looks, None)
-        if now and _is_got(now):
-            return False
+        place = in_words(slice_)
         self.on_state(f"{place}: deleting slice {slice_.name}: {why}")
         if slice_.queued_resource == self.name:
             self.queues.asks(slice_.zone)  # its request stays, and keeps its quota
