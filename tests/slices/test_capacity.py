@@ -21,6 +21,7 @@ from tpukit.errors import (
     Interrupted,
     NameTaken,
     NoCapacity,
+    NotAllowed,
     NotEnabled,
     QuotaExceeded,
     SliceLost,
@@ -485,6 +486,14 @@ def test_a_search_whose_account_may_not_update_ends_with_its_slice_and_a_word(
     assert made.created
     assert made.slice.labels[naming.SEARCH] == naming.LOOKING
     assert any("another search may delete it" in state for state in ada.states)
+    told: list[str] = []
+    used = claim(cloud.tpu, made.slice, deadline=cloud.deadline(), on_state=told.append)
+    assert used == made.slice  # it can be used, for example where OS Login lets us in
+    assert "another search may delete it" in told[0]
+    cloud.change("demo", FREE, labels={**made.slice.labels, lifetime.CLAIM: "60"})
+    late = cloud.tpu.get(FREE, "demo")
+    with pytest.raises(NotAllowed):
+        claim(cloud.tpu, late, deadline=cloud.deadline(), on_state=told.append)
 
 
 def test_a_slice_that_vanishes_at_the_end_of_its_search_is_lost(ada: Hunter, cloud: Cloud) -> None:
