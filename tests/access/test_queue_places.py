@@ -41,7 +41,12 @@ class Searcher:
         self.places = [(ROOM, "spot"), (QUEUE, "best-effort"), (OTHER_QUEUE, "best-effort")]
 
     def search(
-        self, provider: Any = None, nonce: str = "n1", asking: float = 6 * HOUR
+        self,
+        provider: Any = None,
+        nonce: str = "n1",
+        asking: float = 6 * HOUR,
+        *,
+        apart: bool = False,
     ) -> Reachable:
         cloud = self.cloud
         return ensure_somewhere(
@@ -51,6 +56,7 @@ class Searcher:
                 cloud.deadline(asking),
                 HOUR,
                 jitter=lambda least, most: (least + most) / 2,
+                apart=apart,
             ),
             firewall=False,
             deadline=cloud.deadline(asking + HOUR),
@@ -212,6 +218,21 @@ def test_a_search_gives_up_no_request_of_the_user_s_own_or_of_somebody_else(
     (refused,) = [one for one in made.refusals if one.zone == OTHER_QUEUE]
     assert isinstance(refused.error, NameTaken)
     assert (refused.again, refused.times) == ("elsewhere", 1)
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_a_watch_gives_up_no_place_of_a_search_in_zones_of_no_concern(
+    ada: Searcher, cloud: Cloud, apart: bool
+) -> None:
+    ada.full()
+    ada.waits()
+    ada.waits(OTHER_QUEUE)
+    with pytest.raises(NoCapacity):
+        ada.search(asking=HOUR)
+    cloud.control("DELETE", "faults")
+    ada.places = ada.places[:2]
+    assert ada.search(nonce="n2", apart=apart).slice.zone == ROOM
+    assert requests(cloud) == ([OTHER_QUEUE] if apart else [])
 
 
 def test_a_request_whose_slice_somebody_has_stays_while_its_zone_is_silent(

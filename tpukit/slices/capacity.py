@@ -68,7 +68,7 @@ class Search:
     """Requests for one name, in order of preference, and the deadline for asking again.
 
     Without `asking` there is one round. `seconds` limit the work after a place has given capacity.
-    If `apart`, the search ignores slices of that name in other zones. It does not ask the places
+    If `apart`, the search ignores what has that name in other zones. It does not ask the places
     that `refused` names, but continues with a slice there.
     """
 
@@ -161,6 +161,7 @@ class _Rounds:
             deadline=self.deadline,
             journal=self.journal,
             on_state=self.on_state,
+            apart=self.search.apart,
         )
 
     @property
