@@ -131,6 +131,7 @@ def test_the_queue_that_comes_first_wins_and_the_others_lose_their_request(
     assert slices(cloud) == [(OTHER_QUEUE, "best-effort")]
     assert made.slice.queued_resource == "demo"
     assert requests(cloud) == [OTHER_QUEUE]
+    assert not any("unless you use them" in state for state in cloud.states)
 
 
 def test_if_both_come_at_once_the_older_slice_stays(ada: Searcher, cloud: Cloud) -> None:
@@ -197,7 +198,8 @@ def test_a_search_gives_up_no_request_of_the_user_s_own_or_of_somebody_else(
 ) -> None:
     def ask(zone: str, owner: str) -> None:
         given = {"accelerator_type": "v6e-4", "runtime_version": "v2-alpha-tpuv6e"}
-        own = cloud.request(zone=zone, provisioning="best-effort", **given)
+        labels = {naming.SEARCH: naming.LOOKING} if owner == "eve" else {}
+        own = cloud.request(zone=zone, provisioning="best-effort", labels=labels, **given)
         ensure_queued(
             cloud.tpu,
             QueueRequest(naming.labelled(own, owner, "n0")),
