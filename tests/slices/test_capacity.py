@@ -478,6 +478,26 @@ def test_a_slice_that_is_got_while_its_delete_is_asked_for_again_stays(
     assert any("it stays, because somebody has got it" in state for state in cloud.states)
 
 
+def test_a_lost_slice_that_lives_again_while_its_delete_is_asked_for_again_is_taken_up(
+    ada: Hunter, cloud: Cloud, clock: FakeClock
+) -> None:
+    """On Compute Engine a slice that Google has stopped can be started."""
+    first = ada.search(FREE)[0].slice
+    cloud.change("demo", FREE, state="PREEMPTED")
+
+    def start() -> None:
+        if cloud.calls("nodes.delete"):
+            clock.on_sleep = lambda: None
+            cloud.change("demo", FREE, state="READY")
+            cloud.control("DELETE", "faults")
+
+    cloud.fault(method="nodes.delete", status="UNAVAILABLE", probability=1.0)
+    clock.on_sleep = start
+    again = Hunter(cloud, nonce="n2").search(FULL[0], FREE)[0]
+    assert (again.slice.id, again.created) == (first.id, False)
+    assert cloud.nodes() == [cloud.full_name("demo", FREE)]
+
+
 def test_a_search_whose_account_may_not_update_ends_with_its_slice_and_a_word(
     ada: Hunter, cloud: Cloud
 ) -> None:
