@@ -496,6 +496,7 @@ def test_a_lost_slice_that_lives_again_while_its_delete_is_asked_for_again_is_ta
     again = Hunter(cloud, nonce="n2").search(FULL[0], FREE)[0]
     assert (again.slice.id, again.created) == (first.id, False)
     assert cloud.nodes() == [cloud.full_name("demo", FREE)]
+    assert len(cloud.calls("nodes.create")) == 1
 
 
 def test_a_search_whose_account_may_not_update_ends_with_its_slice_and_a_word(
