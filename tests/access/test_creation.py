@@ -16,7 +16,7 @@ from tpukit.access.creation import Reachable, ensure_somewhere
 from tpukit.errors import Fix, Interrupted, NoCapacity, QuotaExceeded, TpukitError
 from tpukit.google.firewall_rules import ComputeFirewall
 from tpukit.google.tpu import CloudTpu
-from tpukit.models import SliceRequest
+from tpukit.models import QueueRequest, SliceRequest
 from tpukit.slices import naming
 from tpukit.slices.capacity import Search
 from tpukit.ssh.keys import KeyPair
@@ -266,3 +266,18 @@ def test_a_lost_slice_that_is_started_while_its_delete_is_asked_for_again_stays(
     cloud.change("demo", state="PREEMPTED")
     creation.end_lost(cleanup, [request], cloud.deadline())
     assert cloud.nodes() == []
+
+
+@pytest.mark.parametrize("owner", ["ada", "eve"])
+def test_a_dead_request_for_a_slice_that_is_gone_is_deleted_unless_somebody_else_made_it(
+    cloud: Cloud, owner: str
+) -> None:
+    cloud.fault(preset="queued-stockout-internal")
+    cloud.tpu.create_queued(QueueRequest(naming.labelled(cloud.request(), owner, "n1")))
+    cloud.clock.sleep(600.0)
+    assert cloud.tpu.get_queued(ZONE, "demo").dead
+    say = cloud.states.append
+    place = (cloud.tpu, cloud.firewall, PROJECT, cloud.journal)
+    cleanup = Cleanup(*place, on_state=lambda name: say, on_warning=say)
+    creation.end_lost(cleanup, [labelled(cloud)], cloud.deadline())
+    assert len(cloud.tpu.list_queued("-").requests) == (owner == "eve")
