@@ -7,15 +7,16 @@ from dataclasses import replace
 import pytest
 from support.contexts import context_on
 from support.local_cloud import PROJECT, ZONE, Cloud, FakeClock, json_reply, scripted
-from support.slices import labelled
+from support.slices import create, labelled
 
 from tpukit.access import creation, ssh_rule
+from tpukit.access.cleanup import Cleanup
 from tpukit.access.context import Context
 from tpukit.access.creation import Reachable, ensure_somewhere
 from tpukit.errors import Fix, Interrupted, NoCapacity, QuotaExceeded, TpukitError
 from tpukit.google.firewall_rules import ComputeFirewall
 from tpukit.google.tpu import CloudTpu
-from tpukit.models import SliceRequest
+from tpukit.models import QueueRequest, SliceRequest
 from tpukit.slices import naming
 from tpukit.slices.capacity import Search
 from tpukit.ssh.keys import KeyPair
@@ -240,3 +241,43 @@ def test_ctrl_c_between_two_rounds_names_the_rule_that_is_left(
     (rule,) = [each.name for each in cloud.firewall.list() if each.name.startswith("tpukit-")]
     assert caught.value.exists == (f"firewall rule {rule}, which costs nothing",)
     assert str(caught.value.otherwise) == f"tpukit firewall remove {rule}"
+
+
+def test_a_lost_slice_that_is_started_while_its_delete_is_asked_for_again_stays(
+    cloud: Cloud, clock: FakeClock
+) -> None:
+    request = labelled(cloud)
+    create(cloud, request)
+    cloud.change("demo", state="PREEMPTED")
+
+    def start() -> None:
+        if cloud.calls("nodes.delete"):
+            clock.on_sleep = lambda: None
+            cloud.change("demo", state="READY")
+            cloud.control("DELETE", "faults")
+
+    cloud.fault(method="nodes.delete", status="UNAVAILABLE", probability=1.0)
+    clock.on_sleep = start
+    say = cloud.states.append
+    place = (cloud.tpu, cloud.firewall, PROJECT, cloud.journal)
+    cleanup = Cleanup(*place, on_state=lambda name: say, on_warning=say)
+    creation.end_lost(cleanup, [request], cloud.deadline())
+    assert cloud.tpu.get(ZONE, "demo").state == "READY"
+    cloud.change("demo", state="PREEMPTED")
+    creation.end_lost(cleanup, [request], cloud.deadline())
+    assert cloud.nodes() == []
+
+
+@pytest.mark.parametrize("owner", ["ada", "eve"])
+def test_a_dead_request_for_a_slice_that_is_gone_is_deleted_unless_somebody_else_made_it(
+    cloud: Cloud, owner: str
+) -> None:
+    cloud.fault(preset="queued-stockout-internal")
+    cloud.tpu.create_queued(QueueRequest(naming.labelled(cloud.request(), owner, "n1")))
+    cloud.clock.sleep(600.0)
+    assert cloud.tpu.get_queued(ZONE, "demo").dead
+    say = cloud.states.append
+    place = (cloud.tpu, cloud.firewall, PROJECT, cloud.journal)
+    cleanup = Cleanup(*place, on_state=lambda name: say, on_warning=say)
+    creation.end_lost(cleanup, [labelled(cloud)], cloud.deadline())
+    assert len(cloud.tpu.list_queued("-").requests) == (owner == "eve")

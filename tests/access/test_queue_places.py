@@ -41,7 +41,12 @@ class Searcher:
         self.places = [(ROOM, "spot"), (QUEUE, "best-effort"), (OTHER_QUEUE, "best-effort")]
 
     def search(
-        self, provider: Any = None, nonce: str = "n1", asking: float = 6 * HOUR
+        self,
+        provider: Any = None,
+        nonce: str = "n1",
+        asking: float = 6 * HOUR,
+        *,
+        apart: bool = False,
     ) -> Reachable:
         cloud = self.cloud
         return ensure_somewhere(
@@ -51,6 +56,7 @@ class Searcher:
                 cloud.deadline(asking),
                 HOUR,
                 jitter=lambda least, most: (least + most) / 2,
+                apart=apart,
             ),
             firewall=False,
             deadline=cloud.deadline(asking + HOUR),
@@ -125,6 +131,7 @@ def test_the_queue_that_comes_first_wins_and_the_others_lose_their_request(
     assert slices(cloud) == [(OTHER_QUEUE, "best-effort")]
     assert made.slice.queued_resource == "demo"
     assert requests(cloud) == [OTHER_QUEUE]
+    assert not any("unless you use them" in state for state in cloud.states)
 
 
 def test_if_both_come_at_once_the_older_slice_stays(ada: Searcher, cloud: Cloud) -> None:
@@ -191,7 +198,8 @@ def test_a_search_gives_up_no_request_of_the_user_s_own_or_of_somebody_else(
 ) -> None:
     def ask(zone: str, owner: str) -> None:
         given = {"accelerator_type": "v6e-4", "runtime_version": "v2-alpha-tpuv6e"}
-        own = cloud.request(zone=zone, provisioning="best-effort", **given)
+        labels = {naming.SEARCH: naming.LOOKING} if owner == "eve" else {}
+        own = cloud.request(zone=zone, provisioning="best-effort", labels=labels, **given)
         ensure_queued(
             cloud.tpu,
             QueueRequest(naming.labelled(own, owner, "n0")),
@@ -212,6 +220,21 @@ def test_a_search_gives_up_no_request_of_the_user_s_own_or_of_somebody_else(
     (refused,) = [one for one in made.refusals if one.zone == OTHER_QUEUE]
     assert isinstance(refused.error, NameTaken)
     assert (refused.again, refused.times) == ("elsewhere", 1)
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_a_watch_gives_up_no_place_of_a_search_in_zones_of_no_concern(
+    ada: Searcher, cloud: Cloud, apart: bool
+) -> None:
+    ada.full()
+    ada.waits()
+    ada.waits(OTHER_QUEUE)
+    with pytest.raises(NoCapacity):
+        ada.search(asking=HOUR)
+    cloud.control("DELETE", "faults")
+    ada.places = ada.places[:2]
+    assert ada.search(nonce="n2", apart=apart).slice.zone == ROOM
+    assert requests(cloud) == ([OTHER_QUEUE] if apart else [])
 
 
 def test_a_request_whose_slice_somebody_has_stays_while_its_zone_is_silent(

@@ -229,6 +229,14 @@ def test_a_slice_that_is_extended_while_its_delete_is_asked_for_again_stays(worl
     assert len(cloud.nodes()) == 1
 
 
+def test_what_is_being_deleted_is_no_leftover(world: World) -> None:
+    name = world.slice(ZONE, world.labels(EXPIRED))
+    world.later()
+    assert len(world.survey().due) == 1
+    world.cloud.change(name, state="DELETING")
+    assert world.survey().due == ()
+
+
 def test_one_slice_of_several_whose_time_is_up_stays_while_others_are_used(
     world: World,
 ) -> None:

@@ -17,8 +17,9 @@ from tpukit.cli.search_places import ONE_PLACE, CapacityFlags
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.verbs.create import create
 from tpukit.console import View
-from tpukit.errors import Interrupted, NoCapacity
+from tpukit.errors import Interrupted, NameTaken, NoCapacity
 from tpukit.google.roads import Roads
+from tpukit.slices import naming
 from tpukit.slices.claim import claim
 from tpukit.slices.naming import GANG, LOOKING, NONCE, SEARCH
 
@@ -67,6 +68,7 @@ def test_a_gang_is_complete_and_then_a_later_failure_deletes_none_of_it(
     assert names(prompt_cloud) == ["pod-0", "pod-1"]
     assert f"exists: slice pod-0 in {ZONE}, READY when last seen; it stays" in told
     assert "deleted:" not in told
+    assert "deleting slice" not in told
 
 
 @pytest.mark.parametrize(
@@ -166,6 +168,36 @@ def test_a_slice_that_somebody_uses_stays_if_its_gang_cannot_be_completed(
     assert names(cloud) == ["pod-0"]
     assert [line.partition(",")[0] for line in caught.value.exists] == [f"slice pod-0 in {ZONE}"]
     assert f"deleted: slice pod-1 in {ZONE}" in caught.value.why
+
+
+def test_a_slice_that_somebody_uses_while_its_gang_deletes_it_stays(
+    cloud: Cloud, clock: FakeClock
+) -> None:
+    def use() -> None:
+        if cloud.calls("nodes.delete"):
+            clock.on_sleep = lambda: None
+            first = cloud.tpu.get(ZONE, "pod-0")
+            claim(cloud.tpu, first, deadline=cloud.deadline(), on_state=cloud.states.append)
+            cloud.control("DELETE", "faults")
+
+    no_room(cloud, "pod-1")
+    cloud.fault(method="nodes.delete", status="UNAVAILABLE", probability=1.0)
+    clock.on_sleep = use
+    with pytest.raises(NoCapacity) as caught:
+        gang(cloud, clock)
+    assert names(cloud) == ["pod-0"]
+    assert [line.partition(",")[0] for line in caught.value.exists] == [f"slice pod-0 in {ZONE}"]
+
+
+def test_a_gang_of_another_owner_with_the_same_names_loses_nothing(
+    cloud: Cloud, clock: FakeClock
+) -> None:
+    theirs = naming.labelled(cloud.request("pod-1", labels={GANG: "1"}), "eve", "n1")
+    cloud.tpu.create(theirs)
+    clock.sleep(60.0)
+    with pytest.raises(NameTaken, match="belongs to eve"):
+        gang(cloud, clock)
+    assert names(cloud) == ["pod-1"]
 
 
 def test_a_slice_of_a_killed_gang_that_is_asked_for_alone_stays_if_the_gang_fails(

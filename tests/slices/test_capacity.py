@@ -21,6 +21,7 @@ from tpukit.errors import (
     Interrupted,
     NameTaken,
     NoCapacity,
+    NotAllowed,
     NotEnabled,
     QuotaExceeded,
     SliceLost,
@@ -477,6 +478,27 @@ def test_a_slice_that_is_got_while_its_delete_is_asked_for_again_stays(
     assert any("it stays, because somebody has got it" in state for state in cloud.states)
 
 
+def test_a_lost_slice_that_lives_again_while_its_delete_is_asked_for_again_is_taken_up(
+    ada: Hunter, cloud: Cloud, clock: FakeClock
+) -> None:
+    """On Compute Engine a slice that Google has stopped can be started."""
+    first = ada.search(FREE)[0].slice
+    cloud.change("demo", FREE, state="PREEMPTED")
+
+    def start() -> None:
+        if cloud.calls("nodes.delete"):
+            clock.on_sleep = lambda: None
+            cloud.change("demo", FREE, state="READY")
+            cloud.control("DELETE", "faults")
+
+    cloud.fault(method="nodes.delete", status="UNAVAILABLE", probability=1.0)
+    clock.on_sleep = start
+    again = Hunter(cloud, nonce="n2").search(FULL[0], FREE)[0]
+    assert (again.slice.id, again.created) == (first.id, False)
+    assert cloud.nodes() == [cloud.full_name("demo", FREE)]
+    assert len(cloud.calls("nodes.create")) == 1
+
+
 def test_a_search_whose_account_may_not_update_ends_with_its_slice_and_a_word(
     ada: Hunter, cloud: Cloud
 ) -> None:
@@ -485,6 +507,14 @@ def test_a_search_whose_account_may_not_update_ends_with_its_slice_and_a_word(
     assert made.created
     assert made.slice.labels[naming.SEARCH] == naming.LOOKING
     assert any("another search may delete it" in state for state in ada.states)
+    told: list[str] = []
+    used = claim(cloud.tpu, made.slice, deadline=cloud.deadline(), on_state=told.append)
+    assert used == made.slice  # it can be used, for example where OS Login lets us in
+    assert "another search may delete it" in told[0]
+    cloud.change("demo", FREE, labels={**made.slice.labels, lifetime.CLAIM: "60"})
+    late = cloud.tpu.get(FREE, "demo")
+    with pytest.raises(NotAllowed):
+        claim(cloud.tpu, late, deadline=cloud.deadline(), on_state=told.append)
 
 
 def test_a_slice_that_vanishes_at_the_end_of_its_search_is_lost(ada: Hunter, cloud: Cloud) -> None:

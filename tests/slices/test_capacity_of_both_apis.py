@@ -113,6 +113,16 @@ def test_a_slice_in_an_api_that_was_not_asked_is_told_and_stays(cloud: Cloud, ap
 
 
 @ORDERS
+def test_a_younger_slice_in_an_api_that_is_not_asked_ends_a_search_before_it_begins(
+    cloud: Cloud, clock: FakeClock, older: str, newer: str
+) -> None:
+    made_both(cloud, clock, older, newer)
+    with pytest.raises(NameTaken, match="exists already"):
+        hunter(cloud, older).search(ZONE)
+    assert there(cloud) == sorted(f"{api} ada" for api in APIS)
+
+
+@ORDERS
 def test_a_search_that_loses_against_an_api_that_it_did_not_ask_leaves_nothing(
     cloud: Cloud, clock: FakeClock, older: str, newer: str
 ) -> None:

@@ -11,6 +11,7 @@ from support.slices import create, delete, labelled
 
 from tpukit.google.roads import Roads
 from tpukit.models import Slice
+from tpukit.slices import change
 
 pytestmark = pytest.mark.process
 
@@ -120,3 +121,23 @@ def test_as_many_creates_under_faults_make_as_many_instances(
     for slice_ in slices:
         delete(cloud, slice_)
     assert names(cloud) == ([], [])
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["accepted", "without an answer"])
+def test_a_slice_of_several_whose_delete_has_begun_is_deleted_to_its_end(
+    cloud: Cloud, lost: bool
+) -> None:
+    """Its machines had the newer labels; the template has those that it was made with."""
+    slice_ = create_on_compute_engine(cloud, "demo", "v6e-16")
+    if lost:
+        cloud.fault(method="instanceGroupManagers.delete", kind="reset", phase="after")
+    ended = change.delete(
+        cloud.tpu,
+        slice_,
+        deadline=cloud.deadline(),
+        journal=cloud.journal,
+        on_state=cloud.states.append,
+        stays=lambda current: bool(cloud.calls("instanceGroupManagers.delete")),
+    )
+    assert ended
+    assert (names(cloud), parts(cloud)) == (([], []), [[], [], []])

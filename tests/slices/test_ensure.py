@@ -42,6 +42,24 @@ def test_the_journal_is_written_before_the_call_that_bills(cloud: Cloud, clock: 
     assert noted == [(PROJECT,)]
 
 
+def test_a_slice_of_the_tpu_api_whose_create_has_failed_is_named_and_not_deleted(
+    cloud: Cloud, clock: FakeClock
+) -> None:
+    """Google removes it itself, or it is somebody's: only Compute Engine goes on trying."""
+
+    def fail() -> None:
+        records = cloud.server.service.context.state.operations
+        for name, record in list(records.items()):
+            error = {"code": 13, "message": "could not be created"}
+            records[name] = {**record, "done": True, "ended": clock.now, "error": error}
+
+    clock.on_sleep = fail
+    with pytest.raises(TpukitError, match="could not be created") as caught:
+        create(cloud)
+    assert cloud.calls("nodes.delete") == []
+    assert "slice demo in" in caught.value.exists[0]
+
+
 @pytest.mark.parametrize("preset", ["permission-denied", "quota", "stockout"])
 def test_what_was_refused_is_nothing_to_remember(cloud: Cloud, preset: str) -> None:
     cloud.fault(preset=preset, probability=1.0)

@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 from support.local_cloud import Cloud, FakeClock, running_cloud
+from support.mortal import Mortal
 from support.searches import HOUR, Hunter
 from support.slices import delete
 
-from tpukit.errors import BadInput
+from tpukit.errors import BadInput, Interrupted
 from tpukit.google.roads import Roads
 from tpukit.models import Slice
 from tpukit.slices import naming
@@ -165,3 +166,19 @@ def test_a_slice_that_somebody_uses_is_deleted_by_no_search(cloud: Cloud, step: 
         assert len(left) == max(1, len(used)), (number, answered)
         tally.append(len(used))
     assert {1, 2} <= {*tally}
+
+
+@FEW
+def test_an_interrupt_names_the_slice_that_it_leaves_and_how_to_delete_it(
+    cloud: Cloud, step: int
+) -> None:
+    left = 0
+    for number, answered, name in moments(cloud, step):
+        mortal = Mortal(cloud.tpu, number, answered, KeyboardInterrupt)
+        with pytest.raises(Interrupted) as caught:
+            hunter(cloud, name, "n1", provider=mortal).search(*ZONES)
+        told = "\n".join(caught.value.lines())
+        for slice_ in there(cloud, name).values():
+            left += 1
+            assert f"tpukit delete {name} --zone {slice_.zone}" in told, (number, answered, told)
+    assert left

@@ -362,4 +362,9 @@ def end_lost(cleanup: Cleanup, requests: Sequence[SliceRequest], deadline: Deadl
             continue
         if slice_.lost:
             check_same(slice_, request)
-            cleanup.end(slice_, deadline)
+            cleanup.end(slice_, deadline, is_due=_is_lost)
+
+
+def _is_lost(thing: object) -> bool:
+    """Return True unless a lost slice lives again: on Compute Engine it can be started."""
+    return not isinstance(thing, Slice) or thing.lost

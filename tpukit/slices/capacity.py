@@ -68,7 +68,7 @@ class Search:
     """Requests for one name, in order of preference, and the deadline for asking again.
 
     Without `asking` there is one round. `seconds` limit the work after a place has given capacity.
-    If `apart`, the search ignores slices of that name in other zones. It does not ask the places
+    If `apart`, the search ignores what has that name in other zones. It does not ask the places
     that `refused` names, but continues with a slice there.
     """
 
@@ -161,6 +161,7 @@ class _Rounds:
             deadline=self.deadline,
             journal=self.journal,
             on_state=self.on_state,
+            apart=self.search.apart,
         )
 
     @property
@@ -375,11 +376,7 @@ class _Rounds:
 
     def _delete(self, slice_: Slice, why: str) -> bool:
         """Delete a lost or unfinished slice; return False if somebody has got it meanwhile."""
-        place, provider = in_words(slice_), self.provider.only(slice_.api)
-        looks = last_seen(provider, slice_).looks(provider, self.deadline, self.on_state)
-        now = next(looks, None)
-        if now and _is_got(now):
-            return False
+        place = in_words(slice_)
         self.on_state(f"{place}: deleting slice {slice_.name}: {why}")
         if slice_.queued_resource == self.name:
             self.queues.asks(slice_.zone)  # its request stays, and keeps its quota

@@ -45,7 +45,7 @@ def delete(
     """
     seen = seen or last_seen(provider, slice_)
     provider = provider.within(deadline).only(slice_.api)
-    operation, doing, begun = "", f"delete slice {slice_.name}", False
+    operation, doing = "", f"delete slice {slice_.name}"
     refusal: TpukitError | None = None
     patience: Deadline | None = None
     with naming_what_exists(seen):
@@ -61,13 +61,11 @@ def delete(
             try:
                 if not operation:
                     # What is left of a half deleted group has the labels that it was made with.
-                    if not (begun or lacks_group(current)) and stays(current):
+                    if not lacks_group(current) and stays(current):
                         return False
                     operation = seen.asked(provider.delete, current, on_state)
-                    begun = begun or not seen.refusal
                     continue
                 failure = seen.failure(provider, operation, doing)
-                begun = begun and not failure
             except (Doubtful, NotFound):
                 continue
             except TpukitError as error:

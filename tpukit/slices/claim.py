@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tpukit.clock import Deadline
-from tpukit.errors import TpukitError
+from tpukit.errors import NotAllowed, TpukitError
 from tpukit.google.provider import SliceProvider
 from tpukit.models import Slice
 from tpukit.slices.last_seen import OnState
@@ -25,14 +25,21 @@ def claim(
 ) -> Slice:
     """Return the slice with the labels of one in use; make no call if it has them.
 
-    Raises the errors of `update`, for example if the slice is already being deleted.
+    If our account may not change labels, `on_state` gets a warning; a slice with a claim time
+    raises `NotAllowed`. Raises the errors of `update`, for example if it is already being deleted.
     """
     labels = in_use(slice_)
     if not labels:
         return slice_
-    claimed = update(provider, slice_, Edits(labels=labels, ours=True), deadline=deadline).slice
+    try:
+        claimed = update(provider, slice_, Edits(labels=labels, ours=True), deadline=deadline).slice
+    except NotAllowed as error:
+        if CLAIM in labels:  # its time is short
+            raise
+        on_state(f"slice {slice_.name}: {unlabelled(error, *labels)}")
+        return slice_
     if GANG in labels:
-        on_state(f"slice {slice_.name}: it is of a gang no more, which cannot delete it now")
+        on_state(f"slice {slice_.name}: it has left its gang, which does not delete it now")
     if CLAIM in labels:
         on_state(f"slice {slice_.name}: claimed, so it stays until its end or your delete")
     return claimed
@@ -49,6 +56,7 @@ def found(provider: SliceProvider, slice_: Slice, *, deadline: Deadline) -> Slic
     return update(provider, slice_, edits, deadline=deadline).slice
 
 
-def unlabelled(error: TpukitError) -> str:
-    """Return the message that a slice could not be marked as found, for this reason."""
-    return f"its label {SEARCH} stays, so another search may delete it: {error}"
+def unlabelled(error: TpukitError, *labels: str) -> str:
+    """Return the message that labels of a slice could not be changed; without names, `SEARCH`."""
+    named, other = ", ".join(labels) or SEARCH, "its gang" if GANG in labels else "another search"
+    return f"its label {named} stays, so {other} may delete it: {error}"

@@ -38,13 +38,14 @@ class QueuePlaces:
     deadline: Deadline
     journal: Journal
     on_state: OnState
+    apart: bool = False  #: True if requests in other zones are not of this search
     requests: dict[str, QueuedResource | None] = field(init=False)
 
     def __post_init__(self) -> None:
         self.requests = dict.fromkeys(self.zones)
 
     def find(self) -> None:
-        """Find the requests of earlier searches, in all zones; a silent zone may have one.
+        """Find the requests of earlier searches; a silent zone may have one.
 
         Raises `DeadlinePassed` if the API does not answer.
         """
@@ -58,7 +59,11 @@ class QueuePlaces:
                     raise
                 self.on_state(f"{error.what}; trying again")
                 continue
-            ours = {one.zone: one for one in listed.requests if self._is_ours(one)}
+            ours = {
+                one.zone: one
+                for one in listed.requests
+                if self._is_ours(one) and (one.zone in self.zones or not self.apart)
+            }
             self.requests = {**dict.fromkeys(self.zones.intersection(listed.unreachable)), **ours}
             return
         raise DeadlinePassed(f"cannot tell whether queued resource {self.name} exists")
