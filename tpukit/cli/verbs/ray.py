@@ -57,8 +57,7 @@ def up(
         error.exists = (*error.exists, "what has started of Ray goes on")
         error.otherwise = Fix.command("tpukit", "ray", "up", name, note="goes on")
         raise error from None
-    first = name.split(",")[0]
-    return _view(nodes, [Fix.command("tpukit", "ray", "dashboard", first)])
+    return _view(nodes, [Fix.command("tpukit", "ray", "dashboard", cluster.head)])
 
 
 def status(
