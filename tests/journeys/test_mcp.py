@@ -253,6 +253,22 @@ def test_a_slice_gets_its_guard_although_nobody_waits_for_it(person: Tpukit, way
         assert [*person.home.glob("tpukit/state/emulator/workers/*/home/*/.tpukit/guard")]
 
 
+def test_a_slice_that_is_deleted_while_it_is_made_is_not_made_again(person: Tpukit) -> None:
+    person.succeeds("emulator", "stop")
+    person.succeeds("emulator", "start", "--engine", "portable", "--create-seconds", "10")
+
+    async def work() -> None:
+        async with agent(person) as call:
+            up = asyncio.create_task(call.client.call_tool("up", UP))
+            while not (made := slices(person)):
+                await asyncio.sleep(0.1)
+            await call("delete", name=next(iter(made)))
+            assert "terminated" in str((await up).content)
+
+    asyncio.run(work())
+    assert slices(person) == {}
+
+
 def test_a_slice_that_cannot_be_ended_stays_in_the_list(person: Tpukit) -> None:
     make_for_agent(person)
     denied = ("--kind", "roles", "--permissions", "tpu.nodes.delete")
