@@ -246,6 +246,18 @@ def test_a_strange_address_of_a_service_is_an_error_that_names_the_service(
     assert local.run("serve", served, "--stop").status == 0
 
 
+def test_a_service_does_not_go_on_without_its_slice(local: Local) -> None:
+    assert local.run("create", "v5litepod-8", "brief").status == 0
+    assert local.run("firewall", "apply", "brief").status == 0
+    process = local.start("serve", "brief", *WORDS)
+    url_of(process)
+    assert local.run("delete", "brief", "--yes").status == 0
+    _, told = process.communicate(timeout=120)
+    assert process.returncode == 7, told
+    assert "error: slice brief is gone" in told
+    assert "goes on" not in told
+
+
 def test_a_slice_of_several_workers_is_refused(local: Local) -> None:
     assert local.run("create", "v3-32", "many").status == 0
     assert local.run("firewall", "apply", "many").status == 0

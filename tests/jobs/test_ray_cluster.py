@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -121,13 +122,15 @@ def test_without_its_head_all_nodes_start_anew(ray: RayCluster, cluster: Path) -
 
 
 def test_the_head_stays_where_it_is_in_another_order(
-    ray: RayCluster, cluster: Path, workers: list[RemoteWorker]
+    cluster: Path, workers: list[RemoteWorker]
 ) -> None:
+    workers = [workers[0], *(replace(worker, slice="two") for worker in workers[1:])]
+    ray = RayCluster(workers, CLOCK, lambda line: None)
     ray.up(soon())
     other = RayCluster(workers[::-1], CLOCK, lambda line: None)
     assert all(node.alive for node in other.nodes())
     assert all(node.alive for node in other.up(soon()))
-    assert other.token() == ray.token()
+    assert (other.token(), other.head) == (ray.token(), "demo")
     assert len(starts(cluster)) == 3
     nowhere = RayCluster(workers[1:], CLOCK, lambda line: None)
     assert [node.alive for node in nowhere.nodes()] == [False] * 2

@@ -12,8 +12,12 @@ import pytest
 from support.clocks import SteppedClock
 from support.local_worker import LocalWorker, seconds
 
-from tpukit.errors import TpukitError
+from tpukit.clock import Deadline, SystemClock
+from tpukit.errors import NameTaken, TpukitError
+from tpukit.jobs import runs
 from tpukit.jobs.services import RUN, Address, ServiceRun, Throughput
+from tpukit.ssh import worker_files
+from tpukit.ssh.worker import RemoteWorker
 from tpukit.ssh.worker_files import record_name
 
 COUNTERS = """\
@@ -95,6 +99,24 @@ def test_counters_that_are_no_numbers_count_as_zero(service: Counters, words: st
 def test_a_service_without_counters_is_not_asked(service: Counters) -> None:
     port = service.server_port
     assert Throughput(port, address(port, ""), SteppedClock()).line() == ""
+
+
+@pytest.mark.process
+def test_of_two_services_at_once_the_second_call_is_told_how_to_reach_the_first(
+    workers: list[RemoteWorker],
+) -> None:
+    """The second one has seen no service: it began before the first one had started."""
+    runs.start(workers[:1], RUN, "sleep 999", "", SystemClock())
+    service = ServiceRun(workers[0], SystemClock())
+    with workers[0].connect() as connection:
+        path = f"{worker_files.venv('mine')}/bin"
+        line = f"mkdir -p {path} && ln -s /bin/sh {path}/python"
+        assert connection.run(line, deadline=Deadline.after(SystemClock(), 30.0)).ok
+    with pytest.raises(NameTaken, match="already has a service") as caught:
+        service.start("mine", "sleep 999", {"stand_in": False}, {})
+    assert caught.value.fix
+    assert caught.value.fix.arguments == ("tpukit", "serve", "demo")
+    runs.end(workers[:1], [RUN], SystemClock())
 
 
 @pytest.mark.parametrize(("port", "usual_port"), [(0, 8000), (8000, 70000), (-1, 1)])

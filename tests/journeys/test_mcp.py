@@ -6,7 +6,8 @@ import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,16 @@ from mcp import Client, StdioServerParameters
 from support.command_line import Tpukit
 
 import tpukit
+from tpukit.errors import NotAllowed
 from tpukit.mcp import skill
+from tpukit.mcp.limits import Limits
 from tpukit.mcp.tools import LABEL
 from tpukit.paths import exclusively
 
 pytestmark = pytest.mark.process
 
 ZONE, OTHER, FORBIDDEN = "us-central1-a", "us-central1-b", "europe-west4-a"
-OWN = "agent-00000001"
+OWN, THEIRS = "agent-00000001", "agent-00000002"
 LIMITS = {
     "TPUKIT_AGENT_MAX_SLICES": "2",
     "TPUKIT_AGENT_MAX_HOURS": "3",
@@ -158,6 +161,9 @@ ATTEMPTS = [
     ("delete", {"name": "mine"}),
     ("delete", {"name": "agent-*"}),
     ("delete", {"name": "agent-00000009"}),
+    ("delete", {"name": THEIRS}),
+    ("run", {"name": THEIRS, "command": "touch broken"}),
+    ("up", {**UP, "name": THEIRS}),
     ("delete", {"name": ""}),
     ("extend", {"name": OWN, "ttl": "never"}),
 ]
@@ -168,6 +174,7 @@ def test_no_attempt_exceeds_the_limits_or_reaches_another_slice(person: Tpukit) 
     # Its name is like those of an agent's slices, but its maker is not.
     make(person, "agent-00000009")
     make_for_agent(person)
+    make_for_agent(replace(person, variables={**person.variables, "TPUKIT_USER": "grace"}), THEIRS)
     make(person, "odd", "--labels", f"{LABEL}={OWN}", "--ttl", "1h")
     before = slices(person)
 
@@ -191,6 +198,23 @@ def test_no_attempt_exceeds_the_limits_or_reaches_another_slice(person: Tpukit) 
         assert after.pop(name)["labels"] == slice_["labels"]
     assert after == {}
     assert person.document("jobs", "mine")["jobs"] == []
+
+
+@pytest.mark.parametrize(
+    ("zones", "zone", "permitted"),
+    [
+        (ZONE, "", True),
+        (ZONE, OTHER, False),
+        ("-", OTHER, True),
+        ("-", "", True),
+        (f"{ZONE},-", OTHER, True),
+        ("", "", False),
+    ],
+)
+def test_zones_that_a_person_permits(zones: str, zone: str, permitted: bool) -> None:
+    limits = Limits(1, 1.0, ("v3-8",), tuple(filter(None, zones.split(","))))
+    with nullcontext() if permitted else pytest.raises(NotAllowed):
+        limits.check("v3-8", zone, 1.0)
 
 
 def test_slices_that_cannot_be_counted_permit_no_other(person: Tpukit) -> None:
@@ -227,6 +251,22 @@ def test_a_slice_gets_its_guard_although_nobody_waits_for_it(person: Tpukit, way
     asyncio.run(work())
     with exclusively(person.home / "tpukit/state/agent.lock"):  # `up` has ended
         assert [*person.home.glob("tpukit/state/emulator/workers/*/home/*/.tpukit/guard")]
+
+
+def test_a_slice_that_is_deleted_while_it_is_made_is_not_made_again(person: Tpukit) -> None:
+    person.succeeds("emulator", "stop")
+    person.succeeds("emulator", "start", "--engine", "portable", "--create-seconds", "10")
+
+    async def work() -> None:
+        async with agent(person) as call:
+            up = asyncio.create_task(call.client.call_tool("up", UP))
+            while not (made := slices(person)):
+                await asyncio.sleep(0.1)
+            await call("delete", name=next(iter(made)))
+            assert "terminated" in str((await up).content)
+
+    asyncio.run(work())
+    assert slices(person) == {}
 
 
 def test_a_slice_that_cannot_be_ended_stays_in_the_list(person: Tpukit) -> None:

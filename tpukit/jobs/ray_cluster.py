@@ -111,6 +111,11 @@ class RayCluster:
         ]
 
     @property
+    def head(self) -> str:
+        """The slice with the head, as it was found last."""
+        return self._head.slice
+
+    @property
     def runs(self) -> bool:
         """Whether Ray runs on one of the workers."""
         return any(self._runs(worker) for worker in self._workers)

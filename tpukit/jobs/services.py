@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import http.client
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
 from tpukit.clock import Clock, Deadline, polls
-from tpukit.errors import DeadlinePassed, Fix, NotFound, TpukitError, TransportFailed
+from tpukit.errors import DeadlinePassed, Fix, NameTaken, NotFound, TpukitError, TransportFailed
 from tpukit.jobs import runs
 from tpukit.jobs.detached_job import DetachedJob, JobResult, LogPart
 from tpukit.jobs.job_list import JobState, forget_job, list_jobs
@@ -65,7 +65,8 @@ class ServiceRun:
         """Start a recipe's service; `table` has the words of its `[service]`, and the model.
 
         An emulated worker needs no environment for a stand-in. Files of a service that has ended
-        are removed. Raises `NotFound` if the environment is missing, and what `runs.start` raises.
+        are removed. Raises `NotFound` if the environment is missing, `NameTaken` if a service has
+        been started meanwhile, and what `runs.start` raises.
         """
         with self.worker.connect() as connection:
             request = {"path": worker_files.venv_python(recipe)}
@@ -79,10 +80,20 @@ class ServiceRun:
                     f"{self.worker.slice} has no environment {recipe}",
                     fix=Fix.command("tpukit", "provision", self.worker.slice, recipe),
                 )
-            forget_job(connection, self._job, deadline=self._limit())
+            with self._reached_instead():
+                forget_job(connection, self._job, deadline=self._limit())
         lines = shell_lines(variables, recipe if needed else "", folder)
         service = {**table, "recipe": recipe}
-        runs.start([self.worker], RUN, command, lines, self._clock, service=service)
+        with self._reached_instead():
+            runs.start([self.worker], RUN, command, lines, self._clock, service=service)
+
+    @contextmanager
+    def _reached_instead(self) -> Iterator[None]:
+        try:
+            yield
+        except NameTaken as taken:
+            fix = Fix.command("tpukit", "serve", self.worker.slice, note="reaches it")
+            raise NameTaken(f"{self.worker.label} already has a service", fix=fix) from taken
 
     def follow(self, on_line: Callable[[str], None], part: LogPart) -> None:
         """Pass the lines of the log to `on_line` from another thread, until the service ends."""

@@ -7,7 +7,9 @@ import json
 import os
 import re
 import secrets
+import signal
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _LONGEST = 20_000
 #: Starts a command that goes on when this server ends, or when the call is cancelled.
 _OUTLIVING = ("sh", "-c", '"$@" & wait $!', "sh")
+_ENDING_TENTHS = 600  #: the longest wait for the end of such a command, in tenths of a second
 
 
 class Tools:
@@ -106,6 +109,7 @@ class Tools:
         paths.private_directory(self._lock.parent)
         try:
             with paths.exclusively(self._lock, wait=False) as descriptor:
+                os.truncate(descriptor, 0)
                 own, silent = await self._own()
                 if silent:
                     what = f"{', '.join(map(one_line, silent))} did not answer"
@@ -120,7 +124,7 @@ class Tools:
                 words += ["--ttl", f"{hours * 60:.0f}m", *self._places(zone)]
                 words += ["--with", with_] if with_ else []
                 words += ["--spot"] if spot else []
-                return await self._run(*words, keep=descriptor, outlives=True)
+                return await self._run(*words, keep=descriptor, outlives=name)
         except BlockingIOError:
             what = "another call is making a slice"
             raise NotAllowed(what, fix=Fix(note="try again when it has ended")) from None
@@ -149,8 +153,29 @@ class Tools:
         return await self._on("diagnose", name, "--", command)
 
     async def delete(self, name: str) -> Json:
-        """Delete your slice, which ends its bill."""
+        """Delete your slice, which ends its bill; a call of `up` for it ends, too."""
+        await self._end_up(name)
         return await self._delete(_named(*await self._listed(), name))
+
+    async def _end_up(self, name: str) -> None:
+        """End the `up` of a slice, which would make the slice again in another zone."""
+        paths.private_directory(self._lock.parent)
+        told = ""
+        for _ in range(_ENDING_TENTHS):
+            try:
+                with paths.exclusively(self._lock, wait=False):
+                    return
+            except BlockingIOError:
+                maker = self._lock.read_text(encoding="utf-8")
+            whose, _, group = maker.partition(" ")
+            if whose != name:
+                return
+            if maker != told:
+                told = maker
+                with suppress(ProcessLookupError):
+                    os.killpg(int(group), signal.SIGTERM)
+            await asyncio.sleep(0.1)
+        raise TpukitError(f"the call that makes {name} does not end", fix=Fix(note="try again"))
 
     async def end_due(self) -> None:
         """Delete the agent's slices whose time is over, also if no guard on the slice does it."""
@@ -212,12 +237,13 @@ class Tools:
         return slice_
 
     async def _run(
-        self, *words: str, as_json: bool = True, keep: int = -1, outlives: bool = False
+        self, *words: str, as_json: bool = True, keep: int = -1, outlives: str = ""
     ) -> Json:
         """Run a command, and return its document with its status.
 
         It can ask nobody. `keep` is a descriptor that it holds. If it `outlives` the call, it goes
-        on when the call is cancelled or the server ends. Raises the error of its document.
+        on when the call is cancelled or the server ends; that name and its process group are then
+        in the file of `keep`. Raises the error of its document.
         """
         output = ["--json"] if as_json else []
         try:
@@ -228,10 +254,12 @@ class Tools:
                 stderr=asyncio.subprocess.PIPE,
                 env={**os.environ, "CLOUDSDK_CORE_DISABLE_PROMPTS": "0"},  # which would approve
                 pass_fds=() if keep < 0 else (keep,),
-                start_new_session=outlives,
+                start_new_session=bool(outlives),
             )
         except (OSError, ValueError) as error:  # too long, or with a zero byte
             raise BadInput(f"{words[0]} cannot be started", why=one_line(str(error))) from error
+        if outlives:
+            os.pwrite(keep, f"{outlives} {process.pid}".encode(), 0)
         try:
             stdout, stderr = await process.communicate()
         finally:

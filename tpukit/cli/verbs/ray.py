@@ -50,9 +50,15 @@ def up(
     deadline = toolkit.deadline(flag.seconds(timeout))
     for slice_ in name.split(","):
         provision.apply(toolkit, slice_, [RECIPE], timeout=timeout, route=route)
-    nodes = _cluster(toolkit, name, route, timeout).up(deadline)
-    first = name.split(",")[0]
-    return _view(nodes, [Fix.command("tpukit", "ray", "dashboard", first)])
+    cluster = _cluster(toolkit, name, route, timeout)
+    try:
+        nodes = cluster.up(deadline)
+    except KeyboardInterrupt as signal:
+        error = toolkit.seen.interrupted(signal)
+        error.exists = (*error.exists, "what has started of Ray goes on")
+        error.otherwise = Fix.command("tpukit", "ray", "up", name, note="goes on")
+        raise error from None
+    return _view(nodes, [Fix.command("tpukit", "ray", "dashboard", cluster.head)])
 
 
 def status(

@@ -21,6 +21,7 @@ from tpukit.errors import (
     Interrupted,
     NameTaken,
     NotFound,
+    SliceLost,
     TpukitError,
     interruption,
 )
@@ -105,12 +106,16 @@ def serve(
         _attend(toolkit, service, how.port, patience, LogPart(_TAIL if state else None))
     except (TpukitError, KeyboardInterrupt) as caught:
         error = interruption(caught) if isinstance(caught, KeyboardInterrupt) else caught
-        if service.ended and not isinstance(caught, KeyboardInterrupt):
+        gone = service.ended and not isinstance(caught, KeyboardInterrupt)
+        if gone or isinstance(caught, SliceLost):
             raise
         reach, end = _left(worker.slice)
         if isinstance(error, Interrupted):
             return View({}, next=(reach, end), status=error.exit_code)
-        error.exists = (f"run {RUN} on {worker.label}, which goes on",)
+        error.exists = (
+            *error.exists,
+            f"run {RUN} on {worker.label}, which goes on",
+        )
         error.fix, error.otherwise = error.fix or reach, end
         raise error from None
     raise service.end()
