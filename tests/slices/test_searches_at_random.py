@@ -146,6 +146,7 @@ def search_again(world: World) -> None:
     assert len(caught.value.details["refusals"]) == len(world.said)
 
 
+@pytest.mark.timeout(3600)  # the long one takes more than ten minutes
 @pytest.mark.parametrize(
     ("seeds", "each"),
     # Nobody has room; a silent zone and somebody else's slice; two searches at once.
