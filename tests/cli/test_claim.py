@@ -132,7 +132,7 @@ def test_a_claim_while_the_time_for_it_begins_is_not_undone(cloud: Cloud, reads:
 
     @dataclass
     class Beside:
-        """The cloud, where somebody claims the slice right before a read."""
+        """The cloud; somebody claims the slice right before a read."""
 
         provider: Any
         left: list[int]

@@ -28,7 +28,7 @@ NAMES = ("ray-head", "ray-other")
 
 
 class Membership:
-    """Two slices of one worker each, and what a watch of either does."""
+    """Two slices of one worker each, and a watch's work on either."""
 
     def __init__(self, local: Local, folder: Path) -> None:
         self.local, self.cluster = local, folder / "cluster"
@@ -56,7 +56,7 @@ class Membership:
         return find(self.toolkit.cloud.provider, name)
 
     def begin(self, name: str) -> str:
-        """Do what a watch does when its slice is READY."""
+        """Do a watch's work on its READY slice."""
         slice_ = self.slice(name)
         request = request_of(slice_)
         work = Workload(

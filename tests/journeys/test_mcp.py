@@ -218,7 +218,7 @@ def test_zones_that_a_person_permits(zones: str, zone: str, permitted: bool) -> 
 
 
 def test_slices_that_cannot_be_counted_permit_no_other(person: Tpukit) -> None:
-    """But what is known can be used and deleted, also if its name is taken in another zone."""
+    """A known slice can be used and deleted, also if its name is taken in another zone."""
     make_for_agent(person)
     name = ("--labels", f"{LABEL}={OWN}", "--zone", OTHER, "--no-firewall")
     person.succeeds("create", "v3-8", OWN, *name)

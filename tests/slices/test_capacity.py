@@ -442,13 +442,18 @@ def test_a_slice_that_a_command_uses_is_not_deleted_for_an_older_one(
     assert cloud.nodes() == [cloud.full_name("demo", FULL[0])]
 
 
-def test_a_slice_that_is_got_while_another_search_decides_to_delete_it_stays(
-    ada: Hunter, cloud: Cloud, clock: FakeClock
-) -> None:
+def younger_of_two(ada: Hunter, cloud: Cloud, clock: FakeClock) -> Slice:
+    """Make the slice in two zones, a minute apart, and return the younger one."""
     for zone in (FREE, FULL[0]):
         cloud.tpu.create(ada.requests(zone)[0])
         clock.sleep(60.0)
-    younger = cloud.tpu.get(FULL[0], "demo")
+    return cloud.tpu.get(FULL[0], "demo")
+
+
+def test_a_slice_that_is_got_while_another_search_decides_to_delete_it_stays(
+    ada: Hunter, cloud: Cloud, clock: FakeClock
+) -> None:
+    younger = younger_of_two(ada, cloud, clock)
     end = partial(claim, cloud.tpu, younger, deadline=cloud.deadline(HOUR), on_state=print)
     provider = Meanwhile(cloud.tpu, "get", FULL[0], [end])
     made = Hunter(cloud, nonce="n2", provider=provider).search(FREE, FULL[0])[0]
@@ -459,10 +464,7 @@ def test_a_slice_that_is_got_while_another_search_decides_to_delete_it_stays(
 def test_a_slice_that_is_got_while_its_delete_is_asked_for_again_stays(
     ada: Hunter, cloud: Cloud, clock: FakeClock
 ) -> None:
-    for zone in (FREE, FULL[0]):
-        cloud.tpu.create(ada.requests(zone)[0])
-        clock.sleep(60.0)
-    younger = cloud.tpu.get(FULL[0], "demo")
+    younger = younger_of_two(ada, cloud, clock)
 
     def use() -> None:
         if cloud.calls("nodes.delete"):

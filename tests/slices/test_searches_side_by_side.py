@@ -1,6 +1,6 @@
 """Searches beside which something happens at each of their calls: a search, or a use of a slice.
 
-What another search has ended with, and what somebody uses, is never deleted.
+A slice that another search has ended with, or that somebody uses, is never deleted.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ def test_no_framework_is_named_in_code_but_the_default_one_in_one_place() -> Non
     programs = {PACKAGE / "smoke" / file for recipe in recipes for file in recipe.smoke.files(3)}
     programs.add(PACKAGE / "smoke/steps_program.py")  # asks whichever was imported, on a worker
     programs.add(PACKAGE / "emulator/workers/slice_facts.py")  # a recorded image's name
-    # What the stand-in stands for is vLLM, and the profiler is JAX's.
+    # The stand-in stands for vLLM, and the profiler is JAX's.
     programs |= {PACKAGE / "agent/openai_stand_in.py", PACKAGE / "cli/verbs/serve.py"}
     programs |= {PACKAGE / "jobs/profiles.py", PACKAGE / "cli/pages.py"}
     # What compiles a step is JAX's.

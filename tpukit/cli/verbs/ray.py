@@ -37,7 +37,7 @@ def up(
     """Install Ray on the workers of slices, and join them to one cluster.
 
     The first worker of the first slice is the head, unless another one is. Run it again after a
-    preemption, or with one more slice: it starts only what is missing. `watch --ray` does so after
+    preemption, or with one more slice: it starts only missing nodes. `watch --ray` does so after
     each preemption. The slices need one network, on which Ray's ports are open; Google's rule
     default-allow-internal opens them.
 
