@@ -247,11 +247,12 @@ def test_a_connection_is_tried_for_as_long_as_was_asked_and_said_once(
     assert "demo worker 0" in lines[0]
 
 
+@pytest.mark.parametrize("state", ["PREEMPTED", "DELETING"])
 def test_a_slice_lost_meanwhile_ends_the_wait_as_lost(
-    cloud: Cloud, context: Context, network: Network
+    cloud: Cloud, context: Context, network: Network, state: str
 ) -> None:
     (worker,) = workers_of(context, ready(cloud))
-    cloud.change("demo", state="PREEMPTED")
+    cloud.change("demo", state=state)
     with pytest.raises(SliceLost):
         worker.connect()
     assert network.dialled[-1][0] - network.dialled[0][0] < 20.0
@@ -511,13 +512,14 @@ def test_a_refused_key_is_not_blamed_on_the_firewall_nor_on_health(
     assert "UNHEALTHY" not in caught.value.why
 
 
+@pytest.mark.parametrize("state", ["PREEMPTED", "DELETING"])
 def test_a_slice_that_was_lost_under_a_command_is_looked_at_once_for_all_of_its_workers(
-    cloud: Cloud, context: Context
+    cloud: Cloud, context: Context, state: str
 ) -> None:
     workers = workers_of(context, ready(cloud, kind="v3-32"))
     for each in workers:
         each.check_slice()
-    cloud.change("demo", state="PREEMPTED")
+    cloud.change("demo", state=state)
     context.clock.sleep(6.0)
     before = len(cloud.calls("nodes.get"))
     for each in workers:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import urllib.request
@@ -254,7 +255,8 @@ def test_a_service_does_not_go_on_without_its_slice(local: Local) -> None:
     assert local.run("delete", "brief", "--yes").status == 0
     _, told = process.communicate(timeout=120)
     assert process.returncode == 7, told
-    assert "error: slice brief is gone" in told
+    # The connection breaks while the delete goes on: a read shows either moment.
+    assert re.search("error: slice brief is (gone|being deleted)", told)
     assert "goes on" not in told
 
 

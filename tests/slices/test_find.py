@@ -57,12 +57,17 @@ def test_a_lost_slice_cannot_be_reached(state: str) -> None:
 
 @pytest.mark.parametrize(
     ("state", "fix"),
-    [("STOPPED", "tpukit start demo --zone z"), ("STOPPING", "None"), ("DELETING", "None")],
+    [("STOPPED", "tpukit start demo --zone z"), ("STOPPING", "None")],
 )
 def test_a_slice_at_rest_cannot_be_reached(state: str, fix: str) -> None:
     with pytest.raises(TpukitError, match=f"is {state}") as caught:
         find.check_reachable(Slice("demo", "p", "z", "v3-8", "i", state))
     assert str(caught.value.fix) == fix
+
+
+def test_a_slice_that_somebody_deletes_is_lost() -> None:
+    with pytest.raises(SliceLost, match="demo is being deleted"):
+        find.check_reachable(Slice("demo", "p", "z", "v3-8", "i", "DELETING"))
 
 
 @pytest.mark.parametrize("state", ["READY", "REPAIRING", "CREATING", "99"])

@@ -120,7 +120,7 @@ def check_still_there(provider: SliceProvider, slice_: Slice) -> None:
         return
     if now is None:
         raise gone(slice_)
-    if now.lost:
+    if now.lost or now.state == "DELETING":
         check_reachable(now)
 
 
@@ -250,12 +250,14 @@ def check_reachable(slice_: Slice) -> None:
     """Raise if the workers cannot answer in the slice's state.
 
     Raises:
-        SliceLost: it was preempted or terminated.
-        TpukitError: it is stopped or being deleted, or it has no workers yet.
+        SliceLost: it was preempted or terminated, or is being deleted.
+        TpukitError: it is stopped, or it has no workers yet.
     """
     if slice_.lost:
         raise loss(slice_)
-    if slice_.state in ("STOPPED", "STOPPING", "DELETING"):
+    if slice_.state == "DELETING":
+        raise SliceLost(f"slice {slice_.name} is being deleted")
+    if slice_.state in ("STOPPED", "STOPPING"):
         start = Fix.command("tpukit", "start", slice_.name, "--zone", slice_.zone)
         stopped = slice_.state == "STOPPED"
         raise TpukitError(f"slice {slice_.name} is {slice_.state}", fix=start if stopped else None)
