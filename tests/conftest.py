@@ -207,4 +207,6 @@ def _rank_of_kind(item: pytest.Item) -> int:
     if str(item.path).endswith(_LONGEST):
         return 1
     marks = {mark.name for mark in item.iter_markers()}
-    return next((rank for rank, name in ((1, "journey"), (2, "process")) if name in marks), 3)
+    return next(
+        (rank for rank, name in ((1, "journey"), (1, "slow"), (2, "process")) if name in marks), 3
+    )

@@ -20,7 +20,7 @@ from tpukit.slices.claim import claim
 from tpukit.slices.queue_requests import ensure_queued
 from tpukit.ssh.keys import KeyPair
 
-pytestmark = pytest.mark.process
+pytestmark = pytest.mark.slow
 
 HOUR = 3600.0
 QUEUE, OTHER_QUEUE, ROOM = "us-east5-a", "us-east5-b", "us-east1-d"

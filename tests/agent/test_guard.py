@@ -156,6 +156,7 @@ def test_a_slice_that_was_claimed_in_the_last_second_stays(
     assert not cloud.calls("nodes.delete")
 
 
+@pytest.mark.slow
 def test_devices_in_use_keep_it_and_idle_ones_end_it(prompt_cloud: Cloud, tmp_path: Path) -> None:
     prompt_cloud.tpu.create(labelled(prompt_cloud, labels={EXPIRES: FAR, IDLE: "2"}))
     device = tmp_path / ".tpukit/emulated-devices/0"

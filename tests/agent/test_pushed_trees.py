@@ -323,6 +323,7 @@ HERE, THERE = "laptop:/a/project", "laptop:/b/project"
 REMOTE = "github.com/ada/project"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "second", "may"),
     [
@@ -481,6 +482,7 @@ def test_a_full_disk_keeps_nothing_of_what_arrived(worker: Worker) -> None:
     assert (worker.look(), read(worker.tree)) == ("intact", OLD)
 
 
+@pytest.mark.slow
 def test_a_worker_that_reads_much_or_waits_says_how_far_it_is(worker: Worker) -> None:
     worker.push(OLD)
     os.truncate(worker.tree / "train.py", 1 << 30)

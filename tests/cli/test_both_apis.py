@@ -6,7 +6,7 @@ import pytest
 
 from cli.conftest import Local
 
-pytestmark = pytest.mark.process
+pytestmark = pytest.mark.slow
 
 ZONE = "us-east5-b"
 #: The commands after the create, which print the same on both APIs.

@@ -50,7 +50,7 @@ def test_a_slice_waits_for_its_claim_and_says_so(run: Run, prompt_cloud: Cloud) 
     assert seconds_of(prompt_cloud.tpu.get(ZONE, "demo").labels[CLAIM]) == end
 
 
-@pytest.mark.process
+@pytest.mark.slow
 @pytest.mark.parametrize("ttl", [(), ("--ttl", "8h")], ids=["alone", "with an end"])
 def test_extend_claims_it_and_reap_leaves_it(
     run: Run, prompt_cloud: Cloud, ttl: tuple[str, ...]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ CONTRACT = {
 }
 
 
+@cache
 def commands() -> list[str]:
     """Return every command of the tree, those of groups with their group's name."""
     app = application()

@@ -38,6 +38,7 @@ def test_what_a_download_leaves_out_is_named(local: Local, demo: str, tmp_path: 
     assert [path.name for path in folder.iterdir()] == ["file"]
 
 
+@pytest.mark.slow
 def test_a_worker_that_says_nothing_ends_a_copy_within_its_timeout(
     local: Local, demo: str, tmp_path: Path
 ) -> None:

@@ -23,7 +23,7 @@ from tpukit.slices import naming
 from tpukit.slices.claim import claim
 from tpukit.slices.naming import GANG, LOOKING, NONCE, SEARCH
 
-pytestmark = pytest.mark.process
+pytestmark = pytest.mark.slow
 
 WORDS = ("create", "v3-8", "pod", "--count", "3", "--source-range", "192.0.2.7/32")
 GANG_WORDS = (*WORDS, "--all-or-none")

@@ -170,6 +170,7 @@ def attached(local: Local, name: str, state: str) -> set[str]:
 SILENT = 'for agent in ~/.tpukit/agent/*; do echo "import time; time.sleep(1000)" >$agent; done'
 
 
+@pytest.mark.slow
 def test_a_worker_that_answers_nothing_holds_no_command_up(local: Local, team: str) -> None:
     run = detach(local, team, "echo out")
     assert local.run("attach", team, run).status == 0

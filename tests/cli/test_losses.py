@@ -13,7 +13,7 @@ from tpukit.emulator.control_client import EmulatorClient
 from tpukit.emulator.process import daemon
 from tpukit.paths import Paths
 
-pytestmark = pytest.mark.process
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("verb", ["run", "train", "ssh"])

@@ -14,7 +14,7 @@ from support.searches import Hunter
 from cli.conftest import Run
 from tpukit.google.roads import Roads
 
-pytestmark = pytest.mark.process
+pytestmark = pytest.mark.slow
 
 EAST, WEST = "us-east5-b", "us-east5-a"
 BOTH = {"TPUKIT_APIS": "tpu,compute"}

@@ -16,7 +16,7 @@ from tpukit.ssh.worker import RemoteWorker
 
 Fixtures = pytest.FixtureRequest
 
-pytestmark = pytest.mark.process
+pytestmark = pytest.mark.slow
 
 #: Says that it is there, then lasts until a signal, which it answers.
 LASTING = (

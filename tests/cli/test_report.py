@@ -11,6 +11,7 @@ from cli.conftest import Local
 pytestmark = pytest.mark.process
 
 
+@pytest.mark.slow
 def test_a_report_has_the_slice_its_checks_environments_and_runs(
     local: Local, tmp_path: Path
 ) -> None:

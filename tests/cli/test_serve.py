@@ -18,7 +18,7 @@ from tpukit.agent.loopback import free_port
 from tpukit.emulator.control_client import EmulatorClient
 from tpukit.emulator.process import daemon
 
-pytestmark = pytest.mark.process
+pytestmark = pytest.mark.slow
 
 MODEL = "Qwen/Qwen3-0.6B"
 WORDS = ("--with", "vllm", "--port", "0", "--", MODEL)

@@ -129,7 +129,7 @@ def one_run(directory: Path, verb: str, at: int) -> tuple[int, bool, str]:
         return len(swapper.calls), swapper.wrote_at_once, swapper.harmed()
 
 
-@pytest.mark.process
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", VERBS)
 def test_no_command_changes_a_stranger_s_slice_that_has_the_name_of_ours_meanwhile(
     verb: str, tmp_path: Path

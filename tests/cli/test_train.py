@@ -17,7 +17,7 @@ from support.openssh_server import eventually
 
 from cli.conftest import Local, Result
 
-pytestmark = pytest.mark.process
+pytestmark = pytest.mark.slow
 
 #: Numbers for the folders, because the slice keeps what other tests have pushed.
 NUMBERS = count()

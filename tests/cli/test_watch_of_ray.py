@@ -22,7 +22,7 @@ from tpukit.slices.find import find
 from tpukit.watch.saved_watches import WatchSpec, request_of
 from tpukit.watch.workload import Workload
 
-pytestmark = pytest.mark.process
+pytestmark = pytest.mark.slow
 
 NAMES = ("ray-head", "ray-other")
 

@@ -27,7 +27,7 @@ from tpukit.paths import Paths, private_directory
 from tpukit.settings.resolution import Settings
 from tpukit.ssh.keys import ensure_key_pair
 
-pytestmark = pytest.mark.process
+pytestmark = pytest.mark.slow
 
 
 @dataclass

@@ -16,7 +16,7 @@ from tpukit.doctor import slice_checks
 from tpukit.smoke.loads import WorkerLoad
 from tpukit.smoke.smoke_report import SmokeReport, WorkerSmokeReport
 
-pytestmark = pytest.mark.process
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")

@@ -248,7 +248,7 @@ def test_a_limit_has_the_name_that_google_s_errors_have() -> None:
         assert found == f"{name}PerProjectPerZoneForTPUAPI", kind
 
 
-@pytest.mark.process
+@pytest.mark.slow
 def test_the_commands_say_what_is_missing_and_show_what_is_left() -> None:
     with Emulator() as cloud:
         for words, status, said in (

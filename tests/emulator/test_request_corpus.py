@@ -32,7 +32,7 @@ def resources(api):
     ]
 
 
-@pytest.mark.process
+@pytest.mark.slow
 def test_every_wrong_request_is_refused_with_its_status_and_by_its_name(world):
     before, misjudged, count = resources(world), [], Counter()
     for wrong in wrong_requests():
@@ -46,7 +46,7 @@ def test_every_wrong_request_is_refused_with_its_status_and_by_its_name(world):
     assert resources(world) == before
 
 
-@pytest.mark.process
+@pytest.mark.slow
 def test_every_right_request_is_accepted(world):
     misjudged, count = [], Counter()
     for right in right_requests():

@@ -74,6 +74,7 @@ def test_the_tail_of_the_output_arrives_before_the_status(worker):
     assert ends == [(b"100000\n", 3)] * 10
 
 
+@pytest.mark.slow
 def test_a_large_output_is_not_kept_in_the_emulators_memory(worker):
     own = psutil.Process()
     before = own.memory_info().rss

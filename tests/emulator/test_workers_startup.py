@@ -105,7 +105,7 @@ def test_a_script_that_runs_is_ended_with_its_worker_and_one_that_cannot_start_i
     assert eventually(lambda: not os.path.exists(f"/proc/{pid}"))
 
 
-@pytest.mark.process
+@pytest.mark.slow
 def test_a_worker_publishes_reads_and_withdraws(worker):
     worker.output(f"cat > publish <<'X'\n{PUBLISH}\nX")
 

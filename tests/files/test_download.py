@@ -310,6 +310,7 @@ def _line(answer: object) -> bytes:
     return f"\ntpukit-agent {text}\n".encode()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "cut"),
     [("./logs/log", False), ("./logs/log", True), ("./logs", True), ("./lo*", True)],
@@ -333,6 +334,7 @@ def test_a_log_that_grows_arrives_as_long_as_it_was(
     assert found.read_bytes() in (before, before + b"more" * cut)
 
 
+@pytest.mark.slow
 def test_a_folder_whose_log_grows_arrives_whatever_the_losses(one: Fleet, take: Take) -> None:
     """After each of them, more than passes, the archive begins with another size of the log."""
     log = one.home(0) / "logs" / "log"

@@ -243,6 +243,7 @@ def test_a_file_that_no_push_has_brought_is_named_before_anything_is_changed_on_
     assert files(three.home(1)) == files(three.home(0))
 
 
+@pytest.mark.slow
 def test_one_file_of_two_thousand_costs_a_few_kilobytes(
     three: Fleet, root: Path, again: Again, counter: ByteCounter
 ) -> None:

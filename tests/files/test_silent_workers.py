@@ -19,7 +19,7 @@ from tpukit.files.payload import file_payload
 from tpukit.files.spread import distribute
 from tpukit.files.upload import TransferContext
 
-pytestmark = pytest.mark.process
+pytestmark = pytest.mark.slow
 
 SILENCE = 1.5
 SIZE = 1 << 20

@@ -24,7 +24,7 @@ from tpukit.files.payload import file_payload, tree_members, tree_payload
 from tpukit.files.upload import Placement, TransferContext
 from tpukit.ssh.keys import KeyPair
 
-pytestmark = pytest.mark.process
+pytestmark = pytest.mark.slow
 
 Disk = Callable[[str, str], Path]
 

@@ -96,6 +96,7 @@ def test_each_part_has_the_owner_the_nonce_and_the_name(cloud: Cloud) -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("made", ["template", "policy"])
 def test_a_part_without_its_group_is_a_stopped_slice_that_the_same_create_completes(
     cloud: Cloud, made: str

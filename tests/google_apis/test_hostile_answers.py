@@ -57,6 +57,7 @@ def check(action: Callable[[], object]) -> None:
         assert sanitize(text) == text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "seeds", [range(40), pytest.param(range(40, 300), marks=pytest.mark.long)], ids=str
 )

@@ -310,6 +310,7 @@ def test_an_interrupt_says_whom_it_did_not_reach(
             os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_an_interrupt_says_at_once_whom_it_ends_and_then_who_is_silent(
     workers: list[RemoteWorker], servers: list[Server]
 ) -> None:

@@ -443,6 +443,7 @@ assert not any(removed(RunRecord(folder), 0.0) for _ in range(5000))
 """
 
 
+@pytest.mark.slow
 def test_the_files_of_a_run_that_goes_on_are_left_alone(tmp_path: Path) -> None:
     """They come and go: to look at them would fail the removal of all the others."""
     line = [sys.executable, "-c", _RENAMED, str(tmp_path)]

@@ -19,7 +19,7 @@ from tpukit.ssh.fan_out import Outcome
 from tpukit.ssh.worker import RemoteWorker
 from tpukit.ssh.worker_lock import worker_lock
 
-pytestmark = pytest.mark.process
+pytestmark = pytest.mark.slow
 
 CLOCK = SystemClock()
 servers = pytest.fixture(ubuntus_or_ours)

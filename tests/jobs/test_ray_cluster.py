@@ -26,7 +26,7 @@ from tpukit.jobs.ray_cluster import RayCluster, resources
 from tpukit.ssh import worker_files
 from tpukit.ssh.worker import RemoteWorker
 
-pytestmark = pytest.mark.process
+pytestmark = pytest.mark.slow
 
 servers = pytest.fixture(ubuntus_or_ours)
 

@@ -9,10 +9,9 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from mcp import Client, StdioServerParameters
 from support.command_line import Tpukit
 
 import tpukit
@@ -22,7 +21,10 @@ from tpukit.mcp.limits import Limits
 from tpukit.mcp.tools import LABEL
 from tpukit.paths import exclusively
 
-pytestmark = pytest.mark.process
+if TYPE_CHECKING:
+    from mcp import Client
+
+pytestmark = pytest.mark.slow
 
 ZONE, OTHER, FORBIDDEN = "us-central1-a", "us-central1-b", "europe-west4-a"
 OWN, THEIRS = "agent-00000001", "agent-00000002"
@@ -79,6 +81,8 @@ class Agent:
 
 @asynccontextmanager
 async def agent(person: Tpukit, **variables: str) -> AsyncIterator[Agent]:
+    from mcp import Client, StdioServerParameters  # half a second, in each process of the tests
+
     parameters = StdioServerParameters(
         command=sys.executable,
         args=["-P", "-m", "tpukit", "mcp"],

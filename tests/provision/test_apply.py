@@ -407,6 +407,7 @@ class FlakyConnection(LocalConnection):
         return done
 
 
+@pytest.mark.slow
 def test_connections_that_break_repeat_no_job(worker):
     FlakyConnection.calls = 0
     (report,) = apply(RemoteWorker(0, lambda: FlakyConnection(worker))).workers

@@ -266,7 +266,7 @@ def build_editable(folder, *options):
 """
 
 
-@pytest.mark.process
+@pytest.mark.slow
 @pytest.mark.parametrize("tampered", [False, True])
 def test_a_wheel_that_a_project_s_lock_does_not_name_is_refused(
     tmp_path,

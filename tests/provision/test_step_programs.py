@@ -67,7 +67,7 @@ def repository(folder: Path, *names: str) -> Path:
     return folder
 
 
-@pytest.mark.process
+@pytest.mark.slow
 def test_a_block_comes_out_again_to_the_byte(tmp_path: Path) -> None:
     file = tmp_path / "file"
     other = "a\n# >>> tpukit other >>>\nx\n# <<< tpukit other <<<\n"
@@ -89,7 +89,7 @@ def test_a_block_comes_out_again_to_the_byte(tmp_path: Path) -> None:
         assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.process
+@pytest.mark.slow
 def test_what_somebody_has_edited_since_is_theirs(tmp_path: Path) -> None:
     """What the file was, what became of it, and what undo leaves; None where it is refused."""
     begin, end = "# >>> tpukit shell >>>\n", "# <<< tpukit shell <<<\n"

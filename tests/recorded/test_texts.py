@@ -92,6 +92,7 @@ def test_a_text_decides_the_exit_code_after_a_single_call(
         assert len(prompt_cloud.calls(place.calls)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [name for name, text in TEXTS.items() if "operation" in text["at"]]
 )

@@ -81,7 +81,7 @@ def check_found(cloud: Cloud, made: Ensured, refusals: Sequence[Refusal]) -> Non
     assert {last[zone] for zone in FULL} == {("later", NoCapacity)}
 
 
-@pytest.mark.process
+@pytest.mark.slow
 def test_a_search_ends_with_one_slice_where_there_is_room_after_a_while_and_says_who_refused(
     ada: Hunter, cloud: Cloud, clock: FakeClock
 ) -> None:
@@ -100,7 +100,7 @@ def test_a_search_ends_with_one_slice_where_there_is_room_after_a_while_and_says
     assert "Google has no free slice of this type" in text
 
 
-@pytest.mark.process
+@pytest.mark.slow
 def test_an_interrupted_search_goes_on_where_another_machine_starts_it_again(
     ada: Hunter, cloud: Cloud, clock: FakeClock
 ) -> None:
@@ -299,7 +299,7 @@ def test_one_round_without_room_is_exit_6_with_every_place_s_words(
     assert cloud.nodes() == []
 
 
-@pytest.mark.process
+@pytest.mark.slow
 def test_a_search_ends_when_its_time_is_up(ada: Hunter, cloud: Cloud, clock: FakeClock) -> None:
     began = clock.now
     full(cloud, *FULL)

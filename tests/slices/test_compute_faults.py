@@ -13,7 +13,7 @@ from tpukit.google.roads import Roads
 from tpukit.models import Slice
 from tpukit.slices import change
 
-pytestmark = pytest.mark.process
+pytestmark = pytest.mark.slow
 
 ZONE = "us-east5-b"
 FAULTS = [

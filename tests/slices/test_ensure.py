@@ -432,7 +432,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.process
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [40, pytest.param(200, marks=pytest.mark.long)])
 def test_as_many_creates_under_faults_make_as_many_slices(cloud: Cloud, count: int) -> None:
     """30 % of all calls fail, half of them after the call was carried out."""
@@ -445,7 +445,7 @@ def test_as_many_creates_under_faults_make_as_many_slices(cloud: Cloud, count: i
     assert cloud.served() > count
 
 
-@pytest.mark.process
+@pytest.mark.slow
 def test_deletes_under_the_same_faults_leave_nothing(cloud: Cloud) -> None:
     found = [create(cloud, labelled(cloud, f"s{number}")).slice for number in range(20)]
     for seed, fault in enumerate(FAULTS):

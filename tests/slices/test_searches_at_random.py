@@ -19,7 +19,7 @@ from tpukit.google.roads import Roads
 from tpukit.models import Slice, SliceRequest
 from tpukit.slices import naming
 
-pytestmark = pytest.mark.process
+pytestmark = pytest.mark.slow
 
 APIS = ("tpu", "compute")
 ZONES = ("us-east5-a", "us-east5-b", "us-east1-d", "us-south1-a")

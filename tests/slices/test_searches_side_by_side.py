@@ -23,7 +23,7 @@ from tpukit.models import Slice
 from tpukit.slices import naming
 from tpukit.slices.claim import claim
 
-pytestmark = pytest.mark.process
+pytestmark = pytest.mark.slow
 
 APIS = ("tpu", "compute")
 ZONES = ("us-east5-b", "us-east5-a")

@@ -103,7 +103,7 @@ def test_a_new_framework_is_provisioned_and_tested(extended: Path, tmp_path: Pat
     assert (worker["version"], worker["global_sum"]) == ("2.0.0", 36.0)
 
 
-@pytest.mark.process
+@pytest.mark.slow
 def test_a_new_framework_is_offered_by_every_command_that_takes_one(extended: Path) -> None:
     for verb in ("up", "smoke", "notebook"):
         shown = " ".join(python(extended, "-m", "tpukit", verb, "--help").stdout.split())

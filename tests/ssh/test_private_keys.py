@@ -94,6 +94,7 @@ def greeted_by_openssh(server: UbuntuServer, key: KeyPair, folder: Path) -> bool
     return done.stdout.endswith(b"welcome\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ed25519", "ecdsa", "rsa"])
 def test_an_unlocked_key_needs_no_passphrase_any_more(tmp_path: Path, kind: str) -> None:
     """As ssh-keygen reads it; a key that needed none is not given away."""

@@ -6,8 +6,7 @@ import ast
 import io
 import re
 import tokenize
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -47,15 +46,6 @@ def habits(text: str) -> list[tuple[str, str]]:
         for name, pattern in _PATTERNS.items()
         for match in pattern.finditer(text)
     ]
-
-
-def rate(texts: Iterable[str]) -> float:
-    """Return the number of habits per 1,000 words."""
-    counts: Counter[str] = Counter()
-    for text in texts:
-        counts["words"] += len(text.split())
-        counts["habits"] += len(habits(text))
-    return 1000 * counts["habits"] / counts["words"]
 
 
 def paragraphs(page: Path) -> list[str]:

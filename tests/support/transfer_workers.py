@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -57,7 +58,7 @@ class Fleet:
     connector: Connector
     servers: list[Server | UbuntuServer]
     addresses: list[str]
-    dead: set[int] = field(default_factory=set)
+    dead: dict[int, socket.socket] = field(default_factory=dict)
     patience: float = 60.0  #: for a worker that answers
 
     @property
@@ -76,9 +77,12 @@ class Fleet:
         return self.servers[index].home
 
     def end(self, index: int) -> None:
-        """Let a worker answer nobody any more."""
+        """Let a worker answer nobody any more, and no other test's server get its port."""
+        target = self.servers[index].target()
         self.servers[index].close()
-        self.dead.add(index)
+        self.dead[index] = holder = socket.socket()
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind((self.addresses[index], target.port))
 
     def taken(self, index: int) -> int:
         """Return how often this worker received something from the client."""
@@ -124,5 +128,7 @@ def fleet(
         with Connector(key, SystemClock(), attempt_seconds=30.0) as connector:
             found = Fleet(connector, servers, ["127.0.0.1"] * count)
             yield found
-        for index in set() if account else set(range(count)) - found.dead:
+        for holder in found.dead.values():
+            holder.close()
+        for index in set() if account else set(range(count)) - {*found.dead}:
             servers[index].close()

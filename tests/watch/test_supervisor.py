@@ -387,7 +387,7 @@ def test_the_zone_that_a_watch_began_in_is_asked_again_when_the_other_has_no_roo
     assert len(scene.cloud.calls("nodes.create")) == 5
 
 
-@pytest.mark.process
+@pytest.mark.slow
 def test_room_that_comes_later_is_waited_for_and_none_ends_the_watch_in_time(
     scene: Scene,
 ) -> None:
@@ -495,7 +495,7 @@ def test_a_slice_whose_lifetime_is_over_is_not_made_again(scene: Scene) -> None:
     assert caught.value.exists == ()
 
 
-@pytest.mark.process
+@pytest.mark.slow
 def test_a_slice_is_asked_for_until_its_end_and_no_longer(scene: Scene) -> None:
     """Of six hours for capacity, those before its end count."""
     scene.lives(3600)
@@ -907,7 +907,7 @@ def test_a_disk_that_is_full_holds_up_a_watch_and_ends_none(scene: Scene) -> Non
         scene.watch(lambda: (full.append("up"), interrupt()))
 
 
-@pytest.mark.process
+@pytest.mark.slow
 def test_an_hour_without_an_api_ends_no_recovery(scene: Scene) -> None:
     """Of any call, or for ten minutes of one: the slice is made again once there is an answer."""
     minutes = {"delete": 10, "get": 10, "create": 10, "list": 10, "*": 60}
@@ -1008,7 +1008,7 @@ def test_each_state_has_its_word(cloud: Cloud) -> None:
     assert condition(replace(found, health="UNHEALTHY_TENSORFLOW")) == "ready"
 
 
-@pytest.mark.process
+@pytest.mark.slow
 def test_a_weekend_leaves_one_copy_of_the_job_at_a_time_and_nothing_at_the_end(
     scene: Scene,
 ) -> None:

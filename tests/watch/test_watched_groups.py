@@ -59,6 +59,7 @@ def parts(cloud: Cloud) -> list[str]:
     return [path.partition("/")[2] for records in kinds for path in records]
 
 
+@pytest.mark.slow
 def test_a_preempted_spot_group_is_made_again_with_all_its_parts(scene: Scene) -> None:
     """Three times in a row; one group is left, and the command runs once on each."""
     assert scene.watch(*[lambda: preempt(scene)] * 3, scene.end) == 0
@@ -100,6 +101,7 @@ def test_a_group_that_somebody_has_deleted_is_not_made_again(scene: Scene, at_on
     assert not [part for part in parts(scene.cloud) if "/instance" in part and "Temp" not in part]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("provisioning", ["spot", "on-demand"])
 def test_a_group_that_has_lost_a_worker_for_good_is_made_again(
     cloud: Cloud, tmp_path: Path, provisioning: str
