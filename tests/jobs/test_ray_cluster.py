@@ -20,7 +20,7 @@ from support.ssh_fixtures import ubuntus_or_ours
 from support.ssh_server import Server
 
 from tpukit.clock import Deadline, SystemClock
-from tpukit.errors import DeadlinePassed, TpukitError
+from tpukit.errors import DeadlinePassed, NameTaken, TpukitError
 from tpukit.jobs import runs
 from tpukit.jobs.ray_cluster import RayCluster, resources
 from tpukit.ssh import worker_files
@@ -135,6 +135,10 @@ def test_the_head_stays_where_it_is_in_another_order(
     nowhere = RayCluster(workers[1:], CLOCK, lambda line: None)
     assert [node.alive for node in nowhere.nodes()] == [False] * 2
     assert (nowhere.token(), nowhere.runs) == ("", True)
+    with pytest.raises(NameTaken, match="belongs to the Ray cluster whose head is") as caught:
+        nowhere.up(soon())
+    assert str(caught.value.otherwise) == "tpukit ray down two"
+    assert all(node.alive for node in ray.nodes())
     ray.down()
     assert (ray.token(), ray.runs) == ("", False)
 

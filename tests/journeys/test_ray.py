@@ -86,6 +86,7 @@ def test_tasks_run_on_all_workers_also_after_a_preemption(slices: Tpukit) -> Non
         variables = {name: value for name, _, value in pairs}
         assert status_without_token(variables["RAY_API_SERVER_ADDRESS"]) == 401
         assert "nodes 4" in submit(slices, variables)
+        slices.ends_with(5, "ray", "up", "two")
         slices.succeeds("emulator", "preempt", "two")
         slices.ends_with(1, "ray", "status", "one,two")
         slices.succeeds("delete", "two", "--yes")

@@ -32,6 +32,8 @@ if sys.argv[1] == "list":
              for name, (_, total, _) in living.items()]
     print(json.dumps(nodes) if nodes else "No resource in the cluster")
     sys.exit()
+if sys.argv[1] == "status":
+    sys.exit("head" not in [kind for kind, *_ in living.values()])
 name, token = options["--node-name"], os.environ["RAY_AUTH_TOKEN"]
 with open(cluster / "starts", "a") as starts:
     starts.write(f"{{name}} {{token}} {{os.environ['RAY_AUTH_MODE']}}\\n")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from math import isfinite
 
 from tpukit.clock import Clock, Deadline
-from tpukit.errors import DeadlinePassed, Fix, TpukitError
+from tpukit.errors import DeadlinePassed, Fix, NameTaken, TpukitError
 from tpukit.jobs import runs
 from tpukit.jobs.end import follow_line
 from tpukit.jobs.job_list import JobState
@@ -41,6 +41,9 @@ _KEEP_TOKEN = f"""\
 """
 #: A token has no blanks and no control characters: it becomes part of lines for a shell.
 _TOKEN_TEXT = re.compile(r"[!-~]{1,1000}")
+#: The head that a node's command names.
+_HEAD = re.compile(r"--address=([\w.:]+)(?= )")
+_RAY = worker_files.shell_word(f"{worker_files.venv(RECIPE)}/bin/ray")
 _MARK = "tpukit-answer"  #: before what a program prints: a shell may greet first
 _ASK_SECONDS, _PAUSE_SECONDS = 60.0, 1.0
 #: What reading a strange answer may raise.
@@ -78,7 +81,8 @@ class RayCluster:
         """Start the head and the nodes that are missing; return all once they are alive.
 
         If the head has ended, the remaining nodes start anew, because they have lost their cluster.
-        Raises `DeadlinePassed` if a node is not alive in time, and the errors of runs.
+        Raises `NameTaken` if a worker belongs to a cluster whose head runs on a slice that is not
+        named, `DeadlinePassed` if a node is not alive in time, and the errors of runs.
         """
         headed = self._find_head()
         token = self._token() or secrets.token_hex(32)
@@ -89,6 +93,7 @@ class RayCluster:
             self._end(missing)
         else:
             missing = [*self._workers]
+            values(fan_out(missing, self._check_free))
             self.down()
             self._start([self._head], token)
             self._await([self._head], token, deadline)
@@ -145,12 +150,21 @@ class RayCluster:
     def _is_head(self, worker: RemoteWorker) -> bool:
         return any("--head" in run.command.split() for run in self._runs(worker))
 
+    def _check_free(self, worker: RemoteWorker) -> None:
+        """Raise `NameTaken` if the worker is a node of a cluster whose head answers."""
+        for head in {name for run in self._runs(worker) for name in _HEAD.findall(run.command)}:
+            if self._ask(f"timeout 10 {_RAY} status --address={head}", worker)[0] == 0:
+                raise NameTaken(
+                    f"{worker.label} belongs to the Ray cluster whose head is {head}",
+                    fix=Fix(note="name the slice with that head too"),
+                    otherwise=Fix.command("tpukit", "ray", "down", worker.slice, note="leaves it"),
+                )
+
     def _alive(self) -> dict[str, dict[str, float]]:
         """Return the resources of each living node by its name; none if the head is silent."""
-        ray = worker_files.shell_word(f"{worker_files.venv(RECIPE)}/bin/ray")
         words = ["list", "nodes", "--format=json", "--limit=10000", "--filter=state=ALIVE"]
         words += ["--detail", f"--address=http://127.0.0.1:{DASHBOARD_PORT}"]
-        status, text = self._ask(f"RAY_AUTH_MODE=token timeout 30 {ray} {quote(words)}")
+        status, text = self._ask(f"timeout 30 {_RAY} {quote(words)}")
         if status or not text.startswith(b"["):  # it says in words that there are none
             return {}
         try:
@@ -240,10 +254,10 @@ class RayCluster:
         (states,) = values(runs.states([worker], self._clock))
         return [run for run in states if _OURS.fullmatch(run.run)]
 
-    def _ask(self, text: str) -> tuple[int, bytes]:
-        """Run shell text on the head, and return its status and output without any greeting."""
-        line = shell_line(f"echo {_MARK}; {text} 2>/dev/null")
-        with self._head.connect() as connection:
+    def _ask(self, text: str, worker: RemoteWorker | None = None) -> tuple[int, bytes]:
+        """Run shell text on a worker or the head; return its status and output, no greeting."""
+        line = shell_line(f"echo {_MARK}; export RAY_AUTH_MODE=token; {text} 2>/dev/null")
+        with (worker or self._head).connect() as connection:
             done = connection.run(line, deadline=self._soon())
         return done.status, done.stdout.partition(_MARK.encode() + b"\n")[2]
 
