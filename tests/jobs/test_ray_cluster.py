@@ -24,6 +24,7 @@ from tpukit.errors import DeadlinePassed, NameTaken, TpukitError
 from tpukit.jobs import runs
 from tpukit.jobs.ray_cluster import RayCluster, resources
 from tpukit.ssh import worker_files
+from tpukit.ssh.fan_out import fan_out, values
 from tpukit.ssh.worker import RemoteWorker
 
 pytestmark = pytest.mark.slow
@@ -110,6 +111,18 @@ def test_a_lost_node_comes_back_alone(ray: RayCluster, cluster: Path) -> None:
     assert starts(cluster)[3:] == ["demo.1"]
     assert ray.token() == token
     ray.down()
+
+
+def test_of_two_clients_at_once_one_waits_and_each_node_starts_once(
+    cluster: Path, workers: list[RemoteWorker]
+) -> None:
+    told: list[str] = []
+    clients = [RayCluster(order, CLOCK, told.append) for order in (workers, workers[::-1])]
+    outcomes = fan_out(clients, lambda client: client.up(Deadline.after(SystemClock(), 120.0)))
+    assert all(node.alive for nodes in values(outcomes) for node in nodes)
+    assert sorted(starts(cluster)) == ["demo.0", "demo.1", "demo.2"]
+    assert any(line.startswith("another client joins them to Ray: PID") for line in told)
+    clients[0].down()
 
 
 def test_without_its_head_all_nodes_start_anew(ray: RayCluster, cluster: Path) -> None:

@@ -25,6 +25,7 @@ from tpukit.ssh import worker_files
 from tpukit.ssh.fan_out import fan_out, values
 from tpukit.ssh.programs import shell_line
 from tpukit.ssh.worker import RemoteWorker, listed
+from tpukit.ssh.worker_lock import worker_lock
 from tpukit.text import one_line, quote
 
 RECIPE = "ray"
@@ -84,6 +85,14 @@ class RayCluster:
         Raises `NameTaken` if a worker belongs to a cluster whose head runs on a slice that is not
         named, `DeadlinePassed` if a node is not alive in time, and the errors of runs.
         """
+        keeper = min(self._workers, key=lambda worker: worker.record)
+        ahead, late = "another client joins them to Ray", "joining them to Ray had no turn"
+        with worker_lock(
+            keeper, worker_files.RAY_LOCK, deadline, ahead=ahead, late=late, on_wait=self._say
+        ):  # two clients would start a node twice
+            return self._up(deadline)
+
+    def _up(self, deadline: Deadline) -> list[RayNode]:
         headed = self._find_head()
         token = self._token() or secrets.token_hex(32)
         if headed:

@@ -22,6 +22,7 @@ DIAGNOSES = f"{ROOT}/diagnose"
 COMPILATION_CACHE = f"{ROOT}/compilation-cache"
 #: The locks of smoke tests and of provisioning.
 SMOKE_LOCK, PROVISION_LOCK = f"{ROOT}/smoke.lock", f"{ROOT}/provision.lock"
+RAY_LOCK = f"{ROOT}/ray.lock"
 #: The prefix of runs among all jobs; the jobs of provisioning steps lack it.
 _PREFIX = "run."
 _RUN_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
