@@ -27,8 +27,8 @@ from tpukit.provision.requirements import Requirements
 from tpukit.provision.worker_jobs import GOES_ON, ProvisionEvent
 from tpukit.slices import refusals
 from tpukit.slices.capacity import Search
-from tpukit.slices.find import check_still_there
 from tpukit.slices.last_seen import last_seen, naming_what_exists
+from tpukit.slices.losses import check_still_there
 from tpukit.slices.refusals import Refusal
 from tpukit.smoke.runner import QUICK, Load, ensure_computes
 from tpukit.smoke.smoke_report import SmokeReport

@@ -13,7 +13,7 @@ from support.warm_tpukit import WarmTpukit
 
 from cli.conftest import Run
 from tpukit.cli.global_flags import GlobalFlags
-from tpukit.cli.search_places import ONE_PLACE, CapacityFlags
+from tpukit.cli.search_flags import ONE_PLACE, CapacityFlags
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.verbs.create import create
 from tpukit.console import View

@@ -17,7 +17,7 @@ from tpukit.google.node_json import MAX_RUN
 from tpukit.google.provider import Doubtful
 from tpukit.google.roads import Roads
 from tpukit.models import ApiCall, SliceChange, SliceRequest
-from tpukit.slices.find import loss
+from tpukit.slices.losses import loss
 
 ZONE = "us-east5-b"
 FAMILY = "ubuntu-accel-2204-amd64-tpu-v5e-v5p-v6e"

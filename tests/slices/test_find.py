@@ -8,9 +8,9 @@ import pytest
 from support.local_cloud import OTHER_ZONE, PROJECT, ZONE, Cloud, json_reply, scripted
 from support.slices import create, labelled
 
-from tpukit.errors import BadInput, Fix, NotFound, SliceLost, TpukitError
+from tpukit.errors import BadInput, Fix, NotFound, TpukitError
 from tpukit.google.tpu import CloudTpu
-from tpukit.models import Slice, Worker
+from tpukit.models import Slice
 from tpukit.slices import find
 
 
@@ -46,34 +46,6 @@ def test_not_found_is_not_said_while_a_zone_is_silent(cloud: Cloud) -> None:
         find.find(CloudTpu(cloud.session, PROJECT, server.url), "demo")
     assert not isinstance(caught.value, NotFound)
     assert ZONE in caught.value.why
-
-
-@pytest.mark.parametrize("state", ["PREEMPTED", "TERMINATED"])
-def test_a_lost_slice_cannot_be_reached(state: str) -> None:
-    with pytest.raises(SliceLost) as caught:
-        find.check_reachable(Slice("demo", "p", "z", "v3-8", "tpu-ubuntu2204-base", state))
-    assert str(caught.value.fix) == "tpukit up v3-8 demo --zone z --internal-ips --recreate"
-
-
-@pytest.mark.parametrize(
-    ("state", "fix"),
-    [("STOPPED", "tpukit start demo --zone z"), ("STOPPING", "None")],
-)
-def test_a_slice_at_rest_cannot_be_reached(state: str, fix: str) -> None:
-    with pytest.raises(TpukitError, match=f"is {state}") as caught:
-        find.check_reachable(Slice("demo", "p", "z", "v3-8", "i", state))
-    assert str(caught.value.fix) == fix
-
-
-def test_a_slice_that_somebody_deletes_is_lost() -> None:
-    with pytest.raises(SliceLost, match="demo is being deleted"):
-        find.check_reachable(Slice("demo", "p", "z", "v3-8", "i", "DELETING"))
-
-
-@pytest.mark.parametrize("state", ["READY", "REPAIRING", "CREATING", "99"])
-def test_any_other_state_may_answer(state: str) -> None:
-    workers = (Worker(0, "10.0.0.2"),)
-    find.check_reachable(Slice("demo", "p", "z", "v3-8", "i", state, workers=workers))
 
 
 def test_slices_are_chosen_by_labels_and_states_and_sorted() -> None:

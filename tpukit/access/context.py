@@ -13,7 +13,7 @@ from tpukit.clock import Clock, Deadline
 from tpukit.errors import BadInput, Fix, TpukitError
 from tpukit.google.provider import FirewallProvider, SliceProvider
 from tpukit.models import Slice
-from tpukit.slices import find
+from tpukit.slices import losses
 from tpukit.slices.capacity_memory import CapacityMemory
 from tpukit.slices.journal import Journal
 from tpukit.ssh.client import Connector
@@ -59,9 +59,9 @@ class Context:
 
         Raises:
             BadInput: they have no external addresses, which this route needs.
-            SliceLost, TpukitError: the errors of `find.check_reachable`.
+            SliceLost, TpukitError: the errors of `losses.check_reachable`.
         """
-        find.check_reachable(slice_)
+        losses.check_reachable(slice_)
         if self.internal or all(worker.external_address for worker in slice_.workers):
             return
         if slice_.external_addresses:

@@ -9,7 +9,7 @@ from tpukit.clock import Deadline, polls
 from tpukit.errors import Fix, NotAllowed, SecurityRefusal, TpukitError
 from tpukit.google.provider import SliceProvider
 from tpukit.models import Slice, WorkerIdentity
-from tpukit.slices.find import check_still_there
+from tpukit.slices.losses import check_still_there
 from tpukit.ssh.target import Target
 
 #: Seconds to wait for the guest attributes of a READY slice; its agent writes them at boot.

@@ -34,7 +34,8 @@ from tpukit.errors import (
 )
 from tpukit.models import Slice
 from tpukit.slices.claim import claim
-from tpukit.slices.find import check_still_there, find, gone, look
+from tpukit.slices.find import find, look
+from tpukit.slices.losses import check_still_there, gone
 from tpukit.ssh.client import Connection
 from tpukit.ssh.fan_out import fan_out
 from tpukit.ssh.handshake import fingerprint

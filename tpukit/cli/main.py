@@ -247,7 +247,7 @@ def _fail(error: TpukitError, arguments: list[str], invocation: Invocation) -> i
     toolkit = invocation.toolkit
     shown = toolkit.console if toolkit else _plain_console(arguments)
     if isinstance(error, NoCapacity) and _verb(arguments) in ("create", "up"):
-        from tpukit.cli.search_places import offer_search
+        from tpukit.cli.search_flags import offer_search
 
         offer_search(error, arguments)
     if isinstance(error, (BadInput, NotFound)):

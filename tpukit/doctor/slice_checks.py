@@ -14,8 +14,8 @@ from tpukit.explain.known_words import word_explanations
 from tpukit.google.retrying_session import CLOCK_DIFFERENCE
 from tpukit.jobs.job_list import list_jobs
 from tpukit.models import Slice
-from tpukit.slices.find import loss
 from tpukit.slices.lifetime import span
+from tpukit.slices.losses import loss
 from tpukit.smoke.cleanliness import require_clean
 from tpukit.smoke.loads import LoadWatch, WorkerLoad
 from tpukit.smoke.presence import look_for_chips

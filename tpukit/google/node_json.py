@@ -23,7 +23,6 @@ from tpukit.models import (
     SliceChange,
     SliceRequest,
     Worker,
-    WorkerIdentity,
 )
 from tpukit.text import one_line
 
@@ -93,13 +92,13 @@ def _slice(node: Any) -> Slice:
         project=project,
         zone=zone,
         api=API,
-        accelerator_type=_text(node, "acceleratorType"),
-        runtime_version=_text(node, "runtimeVersion"),
+        accelerator_type=text_of(node, "acceleratorType"),
+        runtime_version=text_of(node, "runtimeVersion"),
         state=_word(node, "state", NODE_STATE),
-        id=_text(node, "id"),
+        id=text_of(node, "id"),
         health=_word(node, "health", NODE_HEALTH),
-        health_description=_text(node, "healthDescription"),
-        topology=_text(field(node, "acceleratorConfig", dict, {}), "topology"),
+        health_description=text_of(node, "healthDescription"),
+        topology=text_of(field(node, "acceleratorConfig", dict, {}), "topology"),
         network=_last(network, "network"),
         network_project=_owner(field(network, "network", str, "")),
         subnetwork=_last(network, "subnetwork"),
@@ -111,9 +110,9 @@ def _slice(node: Any) -> Slice:
         tags=tuple(_line(tag) for tag in field(node, "tags", list, [])),
         metadata=_texts(node, "metadata"),
         provisioning=_labelled(labels) or _provisioning(field(node, "schedulingConfig", dict, {})),
-        created=_text(node, "createTime"),
+        created=text_of(node, "createTime"),
         queued_resource=_last(node, "queuedResource"),
-        service_account=_text(field(node, "serviceAccount", dict, {}), "email"),
+        service_account=text_of(field(node, "serviceAccount", dict, {}), "email"),
         external_addresses=field(network, "enableExternalIps", bool, False),
         data_disks=tuple(_disk(disk) for disk in field(node, "dataDisks", list, [])),
     )
@@ -134,13 +133,13 @@ def _queued(document: Any) -> QueuedResource:
         zone=zone,
         state=_word(state, "state", QUEUED_STATE),
         initiator=_word(state, "stateInitiator", INITIATOR),
-        error=_text(error, "message"),
+        error=text_of(error, "message"),
         error_code=field(error, "code", int, 0),
         slices=slices,
         accelerator_type=node.accelerator_type,
         provisioning=bought,
         labels=node.labels,
-        created=_text(document, "createTime"),
+        created=text_of(document, "createTime"),
         network_project=node.network_project,
         node=replace(node, provisioning=bought, reservation="" if held == "-" else held),
         valid_seconds=_seconds(field(document, "queueingPolicy", dict, {}), "validUntilDuration"),
@@ -173,7 +172,7 @@ def _queued_provisioning(document: Any, labels: Mapping[str, str]) -> str:
     if document.get("bestEffort") is not None or _labelled(labels):
         return _labelled(labels) or "best-effort"
     reserved = field(field(document, "guaranteed", dict, {}), "reserved", bool, False)
-    return "reserved" if reserved or _text(document, "reservationName") else _model(document)
+    return "reserved" if reserved or text_of(document, "reservationName") else _model(document)
 
 
 def _model(document: Any) -> str:
@@ -184,7 +183,7 @@ def _model(document: Any) -> str:
 
 def _seconds(document: Any, name: str) -> float | None:
     """Return the seconds of a duration such as `3600s`, or None without one."""
-    text = _text(document, name)
+    text = text_of(document, name)
     return float(text.removesuffix("s")) if text else None
 
 
@@ -195,13 +194,13 @@ def _slices_of(spec: Any, request: str) -> Iterator[str]:
     """
     several = field(spec, "multisliceParams", dict, {}) or field(spec, "multiNodeParams", dict, {})
     if several:
-        prefix = _text(several, "nodeIdPrefix") or request
+        prefix = text_of(several, "nodeIdPrefix") or request
         count = field(several, "nodeCount", int, 0)
         if count > _MOST_SLICES:  # a wrong number would fill the memory with names
             raise ValueError("a queued resource with too many slices")
         for number in range(count):
             yield f"{prefix}-{number}"
-    elif name := _text(spec, "nodeId"):
+    elif name := text_of(spec, "nodeId"):
         yield name
 
 
@@ -211,44 +210,6 @@ def read_operation(answer: Any) -> str:
     if "/operations/" not in name:
         raise ValueError("an operation without its full name")
     return name
-
-
-def read_identity(index: int, attributes: Any) -> WorkerIdentity:
-    """Return a worker's identity from its guest attributes; raise ValueError for other JSON."""
-    items = {
-        (_text(item, "namespace"), _text(item, "key")): _text(item, "value")
-        for item in field(field(attributes, "queryValue", dict, {}), "items", list, [])
-    }
-    host_keys = tuple(
-        value if value.startswith(kind) else f"{kind} {value}"
-        for (namespace, kind), value in items.items()
-        if namespace == "hostkeys" and value
-    )
-    port = items.get(("ssh", "port"), "")
-    return WorkerIdentity(
-        index=index,
-        host_keys=host_keys,
-        hostname=_hostname(items),
-        ssh_port=int(port) if port.isdecimal() and 0 < int(port) < 65536 else 22,
-    )
-
-
-def _hostname(items: Mapping[tuple[str, str], str]) -> str:
-    """Return a worker's name in Identity-Aware Proxy, or "" if the worker has not published it.
-
-    A TPU VM publishes `deviceInfo/hostname` (recorded: docs/reference/real-workers.md). gcloud
-    takes the key `hostname` of any namespace: command_lib/compute/tpus/tpu_vm/ssh.py. The agent of
-    OS Config, if a user installs it, publishes `guestInventory/Hostname`.
-    """
-    return next(
-        (
-            value
-            for wanted in ("hostname", "Hostname")
-            for (_, key), value in items.items()
-            if key == wanted and value
-        ),
-        "",
-    )
 
 
 def node_fields(request: SliceRequest) -> Json:
@@ -353,12 +314,13 @@ def _line(value: object) -> str:
     return one_line(value[:_LONGEST])
 
 
-def _text(document: Any, name: str) -> str:
+def text_of(document: Any, name: str) -> str:
+    """Return a text of a document in one line; raise ValueError for another type."""
     return _line(field(document, name, str, ""))
 
 
 def _last(document: Any, name: str) -> str:
-    return last_part(_text(document, name))
+    return last_part(text_of(document, name))
 
 
 def _texts(document: Any, name: str) -> dict[str, str]:
@@ -378,8 +340,8 @@ def _word(document: Any, name: str, words: Mapping[int, str]) -> str:
 def _worker(index: int, endpoint: Any) -> Worker:
     return Worker(
         index=index,
-        internal_address=_text(endpoint, "ipAddress"),
-        external_address=_text(field(endpoint, "accessConfig", dict, {}), "externalIp"),
+        internal_address=text_of(endpoint, "ipAddress"),
+        external_address=text_of(field(endpoint, "accessConfig", dict, {}), "externalIp"),
     )
 
 
@@ -392,5 +354,5 @@ def _disk_fields(disks: Iterable[DataDisk]) -> list[dict[str, str]]:
 
 def _disk(attached: Any) -> DataDisk:
     return DataDisk(
-        _text(attached, "sourceDisk"), _word(attached, "mode", DISK_MODE) == "READ_ONLY"
+        text_of(attached, "sourceDisk"), _word(attached, "mode", DISK_MODE) == "READ_ONLY"
     )

@@ -13,6 +13,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from tpukit.errors import NotFound, TpukitError
 from tpukit.google.failures import from_operation, to_error
+from tpukit.google.guest_attributes import read_identity
 from tpukit.google.node_json import (
     API,
     change_fields,
@@ -20,7 +21,6 @@ from tpukit.google.node_json import (
     last_part,
     node_fields,
     queued_fields,
-    read_identity,
     read_operation,
     read_queued,
     read_slice,

@@ -42,9 +42,10 @@ from tpukit.slices import change
 from tpukit.slices.capacity_memory import Place
 from tpukit.slices.claim import found, unlabelled
 from tpukit.slices.ensure import Ensured, check_owner
-from tpukit.slices.find import gone, look, loss
+from tpukit.slices.find import look
 from tpukit.slices.journal import Journal
 from tpukit.slices.last_seen import LastSeen, OnState, last_seen, passing
+from tpukit.slices.losses import gone, loss
 from tpukit.slices.naming import OWNER, SEARCH, is_owner, is_unfinished
 from tpukit.slices.queue_places import QueuePlaces
 from tpukit.slices.refusals import LATER, NEVER, Refusal, documents, doubtful, noted, nowhere

@@ -9,9 +9,9 @@ from tpukit.clock import Deadline
 from tpukit.errors import DeadlinePassed, NotFound, TpukitError
 from tpukit.google.provider import Doubtful, SliceProvider
 from tpukit.models import LOST_STATES, Slice
-from tpukit.slices.find import gone, loss
 from tpukit.slices.journal import Journal
 from tpukit.slices.last_seen import LastSeen, OnState, last_seen, naming_what_exists
+from tpukit.slices.losses import gone, loss
 from tpukit.slices.naming import lacks_group
 
 #: States that a slice leaves only on request.

@@ -23,9 +23,9 @@ from tpukit.google.provider import Doubtful, SliceProvider
 from tpukit.models import Slice, SliceRequest
 from tpukit.slices import lifetime, naming
 from tpukit.slices.change import delete
-from tpukit.slices.find import loss
 from tpukit.slices.journal import Journal
 from tpukit.slices.last_seen import LastSeen, OnState, naming_what_exists
+from tpukit.slices.losses import loss
 from tpukit.slices.naming import GANG, HOSTS, MANAGED, NONCE, OURS, OWNER
 from tpukit.slices.update import Edits, update
 

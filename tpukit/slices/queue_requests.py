@@ -28,9 +28,10 @@ from tpukit.google.provider import SliceProvider
 from tpukit.models import QueuedResource, QueueRequest, SliceRequest
 from tpukit.slices import lifetime
 from tpukit.slices.ensure import unlike
-from tpukit.slices.find import DEFAULT_ACCOUNT, in_one_zone, remaking_flags
+from tpukit.slices.find import in_one_zone
 from tpukit.slices.journal import Journal
 from tpukit.slices.last_seen import OnState, passing
+from tpukit.slices.losses import DEFAULT_ACCOUNT, remaking_flags
 from tpukit.slices.naming import NONCE, OWNER, SEARCH, is_owner
 from tpukit.slices.queued import delete_queued
 

@@ -10,8 +10,8 @@ from tpukit.clock import Deadline
 from tpukit.errors import BadInput, DeadlinePassed, Fix, NotFound, TpukitError
 from tpukit.google.provider import Doubtful, SliceProvider
 from tpukit.models import DataDisk, Slice, SliceChange
-from tpukit.slices.find import check_reachable, gone
 from tpukit.slices.last_seen import LastSeen, OnState, last_seen, naming_what_exists, passing
+from tpukit.slices.losses import check_reachable, gone
 from tpukit.slices.naming import OURS
 
 #: The metadata that admits SSH keys, one a line: `user:ssh-ed25519 AAAA… comment`.

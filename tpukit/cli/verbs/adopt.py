@@ -16,7 +16,7 @@ from tpukit.errors import Fix
 from tpukit.models import Slice
 from tpukit.slices import lifetime, naming
 from tpukit.slices.claim import in_use
-from tpukit.slices.find import loss
+from tpukit.slices.losses import loss
 from tpukit.slices.update import Edits, update
 
 

@@ -12,7 +12,7 @@ from tpukit.accelerators import AcceleratorType, is_listed
 from tpukit.cli import parameters as flag
 from tpukit.cli.dry_run import DryRun
 from tpukit.cli.request import DEFAULTS, RequestFlags, wanted
-from tpukit.cli.search_places import ONE_PLACE, CapacityFlags, planned_search, search
+from tpukit.cli.search_flags import ONE_PLACE, CapacityFlags, planned_search, search
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.verbs.reap import with_room
 from tpukit.cli.views import slice_views

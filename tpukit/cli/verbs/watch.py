@@ -14,6 +14,7 @@ from typer import Argument, Option
 from tpukit.cli import parameters as flag
 from tpukit.cli.python_commands import is_python, say_environment
 from tpukit.cli.requirement_flags import RequirementFlags
+from tpukit.cli.search_flags import MAX_WAIT
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.verbs.run import VariableFlags
 from tpukit.cli.views import watch_views
@@ -48,7 +49,7 @@ class WatchFlags:
     ] = 100
     max_wait: Annotated[
         str, Option(metavar="DURATION", help="How long to try for capacity, each time.")
-    ] = "6h"
+    ] = MAX_WAIT
     run_id: Annotated[
         str, Option(metavar="RUN", help="Name of the run; it may already run on the slice.")
     ] = ""
@@ -281,7 +282,7 @@ def _new(
 
 def _bought(cloud: Cloud, slice_: Slice, line: str) -> str:
     """Return how the slice was bought; raise `BadInput` if a create cannot buy that way again."""
-    from tpukit.slices.find import REMADE
+    from tpukit.slices.losses import REMADE
 
     bought = slice_.provisioning
     if slice_.queued_resource:

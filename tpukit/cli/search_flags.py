@@ -1,4 +1,4 @@
-"""The places in which `up` and `create` look for capacity, and how long they search."""
+"""The flags of a search for capacity: where `up` and `create` look, and how long."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from tpukit.slices.quota_names import needs
 from tpukit.slices.refusals import AFTER_FIX, Refusal, place
 from tpukit.text import one_line
 
-#: How long `--keep-trying` searches by default.
-_MAX_WAIT = "6h"
+#: How long a search, also of a watch, lasts by default.
+MAX_WAIT = "6h"
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class CapacityFlags:
         str,
         Option(
             metavar="DURATION",
-            help=f"Time for --keep-trying, for all slices together; default: {_MAX_WAIT}.",
+            help=f"Time for --keep-trying, for all slices together; default: {MAX_WAIT}.",
         ),
     ] = ""
     reap_own: ReapOwn = False
@@ -86,7 +86,7 @@ class CapacityFlags:
         if self.max_wait and not self.keep_trying:
             fix = Fix(note="add --keep-trying; --timeout limits the wait for one slice")
             raise BadInput("--max-wait needs --keep-trying", fix=fix)
-        return seconds(self.max_wait or _MAX_WAIT, "--max-wait") if self.keep_trying else 0.0
+        return seconds(self.max_wait or MAX_WAIT, "--max-wait") if self.keep_trying else 0.0
 
 
 ONE_PLACE = CapacityFlags()

@@ -7,7 +7,7 @@ from support.local_cloud import OTHER_ZONE, PROJECT, TOKEN, ZONE, Cloud, FakeClo
 
 from cli.conftest import Run
 from tpukit.cli.global_flags import GlobalFlags
-from tpukit.cli.search_places import CapacityFlags
+from tpukit.cli.search_flags import CapacityFlags
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.verbs.create import create
 from tpukit.emulator import EmulatorClient
