@@ -19,7 +19,7 @@ from support import warm_gcloud
 from conformance.required import GCLOUD, command_of, required
 from tpukit.emulator.control_client import EmulatorClient
 from tpukit.emulator.process import daemon
-from tpukit.google.guest_attributes import read_identity
+from tpukit.google.worker_identity import read_identity
 from tpukit.ssh.dial import iap_command
 from tpukit.ssh.target import Target
 

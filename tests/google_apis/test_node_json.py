@@ -13,8 +13,8 @@ import pytest
 from google.cloud import tpu_v2
 
 from tpukit.google.enumerations import DISK_MODE, INITIATOR, NODE_HEALTH, NODE_STATE, QUEUED_STATE
-from tpukit.google.guest_attributes import read_identity
 from tpukit.google.node_json import node_fields, read_queued, read_slice
+from tpukit.google.worker_identity import read_identity
 from tpukit.models import DataDisk, Slice, SliceRequest, Worker
 
 STATES = [each.name for each in tpu_v2.Node.State]

@@ -17,11 +17,11 @@ from tpukit.google import instance_json
 from tpukit.google.compute_machines import types_on
 from tpukit.google.failures import from_operation, to_error
 from tpukit.google.firewall_rules import project_url
-from tpukit.google.guest_attributes import read_identity
 from tpukit.google.node_json import field, last_part
 from tpukit.google.provider import Doubtful
 from tpukit.google.rest_provider import RestProvider, reading
 from tpukit.google.retrying_session import Session
+from tpukit.google.worker_identity import read_identity
 from tpukit.models import (
     QueuedResource,
     QueuedResourceList,

@@ -13,7 +13,6 @@ from uuid import NAMESPACE_URL, uuid5
 
 from tpukit.errors import NotFound, TpukitError
 from tpukit.google.failures import from_operation, to_error
-from tpukit.google.guest_attributes import read_identity
 from tpukit.google.node_json import (
     API,
     change_fields,
@@ -27,6 +26,7 @@ from tpukit.google.node_json import (
 )
 from tpukit.google.rest_provider import RestProvider, reading
 from tpukit.google.retrying_session import Session
+from tpukit.google.worker_identity import read_identity
 from tpukit.models import (
     QueuedResource,
     QueuedResourceList,
