@@ -9,7 +9,7 @@
     ├── NameTaken              5   the name exists with another spec or another owner
     ├── NoCapacity             6   stockout: worth another try, another zone
     ├── QuotaExceeded          6   quota or rate limit
-    ├── SliceLost              7   preempted, terminated, or vanished after it was ready
+    ├── SliceLost              7   preempted, terminated, being deleted, or vanished
     ├── DeadlinePassed         8   the wait ended; nothing was deleted
     ├── SecurityRefusal        9   an open rule, loose keys, credentials over http, untrusted files
     │   └── HostKeyMismatch    9   the worker has another host key than the API says
