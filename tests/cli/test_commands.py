@@ -233,9 +233,12 @@ def test_list_in_another_form_or_with_other_columns(run: Run, prompt_cloud: Clou
     [
         (
             ("-o", "xml"),
-            "'xml' is no value of --output\nfix: --output table or tsv or json or name",
+            "'xml' is not a value of --output\nfix: --output table or tsv or json or name",
         ),
-        (("--color", "red"), "'red' is no value of --color\nfix: --color auto or always or never"),
+        (
+            ("--color", "red"),
+            "'red' is not a value of --color\nfix: --color auto or always or never",
+        ),
         (("--columns", "name,age"), "list has no column AGE\nfix: --columns name,zone,type,state"),
     ],
 )

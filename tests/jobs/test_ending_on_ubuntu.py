@@ -255,7 +255,8 @@ def test_a_command_needs_no_python_there(worker: RemoteWorker, ubuntu: UbuntuSer
     going = AttachedRun(request, SystemClock(), lambda _, __, chunk: said.append(chunk))
     (outcome,) = going.on_all([worker])
     assert outcome.value
-    assert (outcome.value.status, said[-1]) == (3, b"x\n")
+    assert outcome.value.status == 3
+    assert b"".join(said).endswith(b"x\n")  # the shell may have greeted first
     assert (ubuntu.home / f".tpukit/jobs/run.{going.run_id}@demo.0/pid").exists()
 
 

@@ -6,6 +6,7 @@ import ast
 import io
 import re
 import tokenize
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -56,7 +57,10 @@ def paragraphs(page: Path) -> list[str]:
 
 
 def code_texts() -> Iterator[tuple[str, str]]:
-    """Yield (kind, text) of each help text, message, docstring and comment of the package."""
+    """Yield (kind, text) of each help text, message, docstring and comment of the package.
+
+    The tables in TOML hold messages: causes, remedies, descriptions.
+    """
     for path in sorted(PACKAGE.rglob("*.py")):
         source = path.read_text(encoding="utf-8")
         tree = ast.parse(source)
@@ -75,6 +79,18 @@ def code_texts() -> Iterator[tuple[str, str]]:
         for token in tokenize.generate_tokens(io.StringIO(source).readline):
             if token.type == tokenize.COMMENT:
                 yield "docstrings and comments", token.string.lstrip("#: ")
+    for path in sorted(PACKAGE.rglob("*.toml")):
+        for text in strings(tomllib.loads(path.read_text(encoding="utf-8"))):
+            yield "help and messages", text
+
+
+def strings(value: object) -> Iterator[str]:
+    """Yield the strings of at least four words in a TOML document."""
+    if isinstance(value, str) and len(value.split()) > 3:
+        yield value
+    inside = value.values() if isinstance(value, dict) else value
+    for inner in inside if isinstance(value, (dict, list)) else ():
+        yield from strings(inner)
 
 
 def messages(node: ast.AST, hidden: set[ast.expr]) -> Iterator[str]:

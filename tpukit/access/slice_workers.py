@@ -262,7 +262,7 @@ class _SliceAccess:
         return self._os_login(project=True)
 
     def refused(self, target: Target) -> Target:
-        """Return the target after a refused key, with our login if the project uses OS Login.
+        """Return the target to try after a refused key; it has our login if OS Login is used.
 
         Raises `NotAllowed` if OS Login does not know our key.
         """

@@ -79,7 +79,7 @@ class GlobalFlags:
         for flag, (given, known) in choices.items():
             if given and given not in known:
                 raise BadInput(
-                    f"{one_line(given)[:60]!r} is no value of {flag}",
+                    f"{one_line(given)[:60]!r} is not a value of {flag}",
                     fix=Fix(note=f"{flag} {' or '.join(known)}"),
                 )
         if self.json and self.output not in ("", "json"):

@@ -37,7 +37,7 @@ class GoogleProject(ProjectProvider):
         answer = self._session.rest(doing, "POST", f"{self._manager}/v3/{path}", body=body)
         granted = answer.get("permissions", [])
         if not isinstance(granted, list):
-            raise to_error(unreadable(TypeError("the permissions are no list")), doing)
+            raise to_error(unreadable(TypeError("the permissions are not a list")), doing)
         return frozenset(map(str, granted)) & {*permissions}
 
     def disabled(self, services: Sequence[str]) -> tuple[str, ...]:

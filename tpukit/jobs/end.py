@@ -39,7 +39,9 @@ def signal_name(word: str) -> str:
     name = word.upper().removeprefix("SIG")
     if name not in _SIGNALS:
         names = ", ".join(_SIGNALS)
-        raise BadInput(f"{one_line(word)[:40]!r} is no signal", fix=Fix(note=f"choose of {names}"))
+        raise BadInput(
+            f"{one_line(word)[:40]!r} is not a signal", fix=Fix(note=f"choose of {names}")
+        )
     return name
 
 

@@ -170,7 +170,9 @@ class _Creation:
         except TpukitError as refusal:
             self.refusal = refusal
             if self.unconfirmed:
-                self.on_state(f"{refusal.what}; looking for the slice of the unconfirmed create")
+                self.on_state(
+                    f"{refusal.what}; checking whether the unconfirmed create made a slice"
+                )
                 self.until = self.deadline.within(READ_BACK_SECONDS)
                 return
             self._nothing_is_left()

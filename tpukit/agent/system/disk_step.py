@@ -44,7 +44,7 @@ class DiskStep(WorkerStep):
             cause = f"the disk {disk.device} has {kind} on it, which is no file system to mount"
             raise StepRefused(cause, wipe)
         elif not (disk.is_mounted(folder) and self.block(MOUNTS).holds(disk.line(folder))):
-            self.needed.append(f"mount {disk.device} at {folder}, with what is on it")
+            self.needed.append(f"mount {disk.device} at {folder}, keeping its content")
         self.needed += [f"move ~/.cache/{cache} to it" for cache in self._caches(disk)]
 
     def _change(self) -> None:
@@ -53,7 +53,7 @@ class DiskStep(WorkerStep):
         if fresh:
             if not disk.is_empty():
                 cause = f"the disk {disk.device} is no longer empty"
-                raise StepRefused(cause, "see what has come onto it")
+                raise StepRefused(cause, "check what has been written to it")
             # The ledger does not note this: an undo must not erase the user's data.
             options = "lazy_itable_init=0,lazy_journal_init=0,discard"
             run(*as_root("mkfs.ext4", "-q", "-m", "0", "-E", options, disk.device))

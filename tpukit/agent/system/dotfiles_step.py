@@ -20,7 +20,7 @@ class DotfilesStep(WorkerStep):
         folder = self._folder
         if not os.path.isdir(f"{folder}/.git"):
             if os.path.exists(folder):
-                raise StepRefused("~/.dotfiles is there, and is no repository", "move it away")
+                raise StepRefused("~/.dotfiles exists, but is not a repository", "move it away")
             self.needed.append(f"clone {self.value} to ~/.dotfiles, and link its settings")
             return
         address = output("git", "config", "-f", f"{folder}/.git/config", "remote.origin.url")

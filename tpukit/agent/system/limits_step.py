@@ -41,7 +41,7 @@ class LimitsStep(WorkerStep):
         elif pages != "always" and _may_set_pages():
             self.needed.append(f"transparent huge pages: always: {_BOOT}")
         elif pages != "always":
-            note = "transparent huge pages cannot be set here: they are the machine's beneath"
+            note = "transparent huge pages cannot be set here: the host machine controls them"
             self.notes.append(note)
 
     def _change(self) -> None:

@@ -43,9 +43,7 @@ class ShellStep(WorkerStep):
         install_packages(self.ledger, *_packages())
         if not os.path.exists(f"{self._framework}/oh-my-zsh.sh"):
             if os.path.exists(self._framework):
-                raise StepRefused(
-                    f"{self._framework} is there, and is no oh-my-zsh", "move it away"
-                )
+                raise StepRefused(f"{self._framework} exists, but is not oh-my-zsh", "move it away")
             fix = "give the worker a way out: an external address or Cloud NAT"
             refused = StepRefused(f"oh-my-zsh cannot be cloned from {_ADDRESS}", fix)
             clone(self, _ADDRESS, self._framework, refused, "--depth", "1")

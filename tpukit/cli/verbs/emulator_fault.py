@@ -91,7 +91,7 @@ def application() -> typer.Typer:
 
 
 def add(toolkit: Toolkit, preset: Preset = "", flags: FaultFlags = FaultFlags()) -> View:
-    """Let the API calls fail that match the flags.
+    """Make API calls that match the flags fail.
 
     With the global --zone, only calls in this zone fail.
 

@@ -36,8 +36,8 @@ def apply(
     """Let your own address reach port 22 of a slice.
 
     With --iap, the rule admits Identity-Aware Proxy instead; with --jump, that worker; with
-    --source-range, those addresses. The rule keeps the addresses that it admits already, except
-    your own earlier ones.
+    --source-range, those addresses. The rule keeps the addresses it already admits, except earlier
+    ones of yours.
 
     Examples:
       tpukit firewall apply demo

@@ -24,7 +24,7 @@ Python = Annotated[
 def fit(toolkit: Toolkit, program: Program, types: Types = "", python: Python = "") -> View:
     """Find out whether a training step fits into the memory of a type, without a TPU.
 
-    It compiles the step on this machine, which has to be Linux on x86_64. STEP is a function. It
+    It compiles the step on this machine, which must run Linux on x86_64. STEP is a function. It
     gets the list of the slice's devices and returns the step, jitted or not, and a tuple of its
     arguments; shapes (jax.ShapeDtypeStruct) are enough. An argument without a sharding is copied to
     every device. The program runs with your permissions.

@@ -55,7 +55,7 @@ def up(
         nodes = cluster.up(deadline)
     except KeyboardInterrupt as signal:
         error = toolkit.seen.interrupted(signal)
-        error.exists = (*error.exists, "what has started of Ray goes on")
+        error.exists = (*error.exists, "the Ray processes that have started keep running")
         error.otherwise = Fix.command("tpukit", "ray", "up", name, note="goes on")
         raise error from None
     return _view(nodes, [Fix.command("tpukit", "ray", "dashboard", cluster.head)])
@@ -87,7 +87,7 @@ def dashboard(
     """Reach the dashboard of the cluster whose head is on this slice, until Ctrl-C.
 
     It prints the address, and the variables with which Ray's own clients submit jobs. The variables
-    hold the cluster's token: who has it can run code on the slices.
+    hold the cluster's token: anyone who has it can run code there.
 
     Examples:
       tpukit ray dashboard demo

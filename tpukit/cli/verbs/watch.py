@@ -392,6 +392,6 @@ def _stop(toolkit: Toolkit, name: str) -> View:
     file, watch_ = there
     was_open = background.stop(file, toolkit.clock)
     if was_open:
-        toolkit.console.say(f"{name}: no longer watched; what runs there goes on")
+        toolkit.console.say(f"{name}: no longer watched; its programs keep running")
     after = Fix.command("tpukit", "delete", name, "--zone", watch_.zone)
     return View({"stopped": was_open, "name": name}, rows=[[name]], next=(after,))

@@ -37,8 +37,8 @@ def zones(toolkit: Toolkit, prefix: Prefix = "", capacity: Capacity = "", from_:
 
     An offered type may lack quota or capacity. The last column compares the API with our table.
     With --capacity, it shows the places that were asked for a type from this machine, and makes no
-    call; --anywhere begins with the places that gave one within a week, and ends with those that
-    refused within a day.
+    call; --anywhere starts with the places that had one in the past week, and ends with those
+    that refused in the past day.
 
     Examples:
       tpukit zones
