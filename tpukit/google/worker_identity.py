@@ -1,4 +1,4 @@
-"""What a worker publishes in its guest attributes: its host keys, its host name, its SSH port."""
+"""The guest attributes of a worker: its host keys, its host name and its SSH port."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ _KEEP_TOKEN = f"""\
 #: A token has no blanks and no control characters: it becomes part of lines for a shell.
 _TOKEN_TEXT = re.compile(r"[!-~]{1,1000}")
 #: The head that a node's command names.
-_HEAD = re.compile(r"--address=([\w.:]+)(?= )")
+_HEAD = re.compile(r"--address=([\w.:]+)")
 _RAY = worker_files.shell_word(f"{worker_files.venv(RECIPE)}/bin/ray")
 _MARK = "tpukit-answer"  #: before what a program prints: a shell may greet first
 _ASK_SECONDS, _PAUSE_SECONDS = 60.0, 1.0
@@ -86,10 +86,10 @@ class RayCluster:
         named, `DeadlinePassed` if a node is not alive in time, and the errors of runs.
         """
         keeper = min(self._workers, key=lambda worker: worker.record)
-        ahead, late = "another client joins them to Ray", "joining them to Ray had no turn"
-        with worker_lock(
-            keeper, worker_files.RAY_LOCK, deadline, ahead=ahead, late=late, on_wait=self._say
-        ):  # two clients would start a node twice
+        lock, ahead = worker_files.RAY_LOCK, "another client joins them to Ray"
+        late = "joining them to Ray had no turn"
+        # Two clients at once would start a node twice.
+        with worker_lock(keeper, lock, deadline, ahead=ahead, late=late, on_wait=self._say):
             return self._up(deadline)
 
     def _up(self, deadline: Deadline) -> list[RayNode]:
@@ -166,7 +166,9 @@ class RayCluster:
                 raise NameTaken(
                     f"{worker.label} belongs to the Ray cluster whose head is {head}",
                     fix=Fix(note="name the slice with that head too"),
-                    otherwise=Fix.command("tpukit", "ray", "down", worker.slice, note="leaves it"),
+                    otherwise=Fix.command(
+                        "tpukit", "ray", "down", worker.slice, note="takes it out of that cluster"
+                    ),
                 )
 
     def _alive(self) -> dict[str, dict[str, float]]:

@@ -53,7 +53,7 @@ class DiskStep(WorkerStep):
         if fresh:
             if not disk.is_empty():
                 cause = f"the disk {disk.device} is no longer empty"
-                raise StepRefused(cause, "check what has been written to it")
+                raise StepRefused(cause, "look at its files")
             # The ledger does not note this: an undo must not erase the user's data.
             options = "lazy_itable_init=0,lazy_journal_init=0,discard"
             run(*as_root("mkfs.ext4", "-q", "-m", "0", "-E", options, disk.device))

@@ -20,7 +20,7 @@ def versions(toolkit: Toolkit, accelerator_type: Prefix = "") -> View:
     """List the runtime versions of a zone.
 
     The API accepts every version for every accelerator type. With a wrong version, a slice becomes
-    READY without a usable chip. The last column lists the generations that users report.
+    READY without a usable chip. The last column lists the generations with such a report.
 
     Examples:
       tpukit versions
