@@ -237,7 +237,10 @@ def test_a_node_that_always_ends_is_named(ray: RayCluster, cluster: Path) -> Non
     ray.down()
 
 
-def test_the_wait_ends(ray: RayCluster, cluster: Path, servers: list[Server]) -> None:
+def test_the_wait_ends(
+    ray: RayCluster, cluster: Path, servers: list[Server], workers: list[RemoteWorker]
+) -> None:
+    RayCluster([workers[0], workers[2]], CLOCK, lambda line: None).up(soon())
     program = servers[1].home / worker_files.venv("ray") / "bin/ray"
     program.write_text("#!/bin/sh\nexec sleep 999\n")
     with pytest.raises(DeadlinePassed, match="Ray is not alive on demo worker 1"):

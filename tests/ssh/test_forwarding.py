@@ -12,6 +12,8 @@ from contextlib import ExitStack, contextmanager
 
 import psutil
 import pytest
+from paramiko import Message
+from paramiko.common import cMSG_CHANNEL_WINDOW_ADJUST
 from support.openssh_server import UbuntuServer
 from support.ssh_server import Server
 
@@ -143,6 +145,40 @@ def test_bytes_go_both_ways_on_several_connections_at_once(
         for thread in threads:
             thread.join()
         assert answers == {i: b"echo " + large + b"%d" % i for i in range(4)}
+
+
+def test_a_reader_that_comes_late_breaks_no_other_channel(
+    connect: Callable[[], Connection], echo: Echo, server: Server
+) -> None:
+    """paramiko's threads may tell of a larger window just after they have sent the close."""
+    deadline = Deadline.after(SystemClock(), 60)
+    with connect() as connection:
+        channel = connection.dial(("127.0.0.1", echo.port), deadline)
+        channel.shutdown_write()
+        server.wait_until(lambda: channel.closed)
+        late = Message()
+        late.add_byte(cMSG_CHANNEL_WINDOW_ADJUST)
+        late.add_int(channel.remote_chanid)
+        late.add_int(1)
+        channel.transport._send_user_message(late)
+        assert connection.run("echo on", deadline=deadline).stdout == b"on\n"
+
+
+def test_a_part_of_an_answer_does_not_look_like_all_of_it(
+    connect: Callable[[], Connection], server: Server
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as service:
+        service.settimeout(60)
+        with (
+            kept(connect, Forward(0, service.getsockname()[1])) as ([port], _),
+            socket.create_connection(("127.0.0.1", port), timeout=60) as client,
+            service.accept()[0] as accepted,
+        ):
+            accepted.sendall(b"half")
+            assert client.recv(100) == b"half"
+            server.cut()
+            with pytest.raises(ConnectionResetError):
+                client.recv(100)
 
 
 def test_a_lost_connection_is_made_again(

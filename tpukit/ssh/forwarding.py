@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import re
 import socket
+import struct
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -26,6 +27,8 @@ from tpukit.text import one_line
 _CHUNK = 1 << 16
 #: Seconds between checks of the connection, and seconds that a caller waits for a new one.
 _POLL_SECONDS, _WAIT_SECONDS = 0.5, 20.0
+#: With this SO_LINGER, closing a socket resets its connection: see socket(7).
+_RESET = struct.pack("ii", 1, 0)
 #: The local port, the host and its port; a host of digits only would be a port.
 _FORWARD = re.compile(
     r"(?:(\d{1,5}):)?(?:((?=\d*[A-Za-z.])[A-Za-z0-9][\w.-]*|\[[0-9A-Fa-f:.]+\]):)?(\d{1,5})",
@@ -218,7 +221,10 @@ def _leads(attempt: Future[Connection]) -> bool:
 
 
 def splice(local: socket.socket, channel: Any) -> None:
-    """Copy between a socket and a channel until both directions have ended; close both."""
+    """Copy between a socket and a channel until both directions have ended; close both.
+
+    If the channel breaks off, so does the socket: a part of an answer must not look like all of it.
+    """
     back = in_thread(_copy_back, channel, local)
     with contextlib.suppress(OSError, EOFError):
         while data := local.recv(_CHUNK):
@@ -231,9 +237,14 @@ def splice(local: socket.socket, channel: Any) -> None:
 
 
 def _copy_back(channel: Any, local: socket.socket) -> None:
+    end = socket.SHUT_RD
     with contextlib.suppress(OSError, EOFError):
         while data := channel.recv(_CHUNK):
             local.sendall(data)
-    # The other end sends no more; if its channel is closed, it does not read any more either.
+        if channel.eof_received:
+            # A closed channel does not read any more either.
+            end = socket.SHUT_RDWR if channel.closed else socket.SHUT_WR
     with contextlib.suppress(OSError):
-        local.shutdown(socket.SHUT_RDWR if channel.closed else socket.SHUT_WR)
+        if end == socket.SHUT_RD:
+            local.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        local.shutdown(end)

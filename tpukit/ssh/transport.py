@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import signal
+import struct
 import sys
 import threading
 from collections.abc import Callable
@@ -29,7 +30,11 @@ try:
     sys.modules.setdefault("invoke", None)  # type: ignore[arg-type]
     import paramiko as paramiko
     from paramiko.auth_handler import AuthHandler
-    from paramiko.common import MSG_CHANNEL_REQUEST, cMSG_CHANNEL_REQUEST
+    from paramiko.common import (
+        MSG_CHANNEL_REQUEST,
+        cMSG_CHANNEL_REQUEST,
+        cMSG_CHANNEL_WINDOW_ADJUST,
+    )
 finally:
     if sys.modules["invoke"] is None:
         del sys.modules["invoke"]
@@ -147,6 +152,19 @@ class _Transport(paramiko.Transport):  # type: ignore[misc]
         self.set_log_channel(_LOG)
         # paramiko would start a thread to time the handshake; the deadline already limits it.
         self.packetizer.start_handshake = lambda timeout: None
+
+    def _send_message(self, message: Any) -> None:
+        """Send it, but no larger window for a channel that is already closed here.
+
+        A reader's thread may send one after another thread has sent the close. OpenSSH ignores it;
+        strict servers such as AsyncSSH's end the whole connection (RFC 4254, section 5.3).
+        """
+        kind, number = struct.unpack(">cI", message.asbytes()[:5].ljust(5))
+        if kind != cMSG_CHANNEL_WINDOW_ADJUST or any(
+            channel.remote_chanid == number and not channel.closed
+            for channel in self._channels.values()
+        ):
+            super()._send_message(message)
 
     def _parse_debug(self, message: Any) -> None:
         """Ignore it: paramiko would convert it byte by byte, without logging it."""
