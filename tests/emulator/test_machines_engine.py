@@ -13,6 +13,7 @@ from support.machines import needs_machines
 
 from tpukit.emulator.workers.engines.engine import EmulatedWorker
 from tpukit.emulator.workers.engines.machines.machines_engine import MachinesEngine
+from tpukit.emulator.workers.engines.machines.root_file_system import ensure_root
 from tpukit.emulator.workers.slice_facts import SliceFacts
 from tpukit.errors import TpukitError
 
@@ -48,3 +49,23 @@ def test_a_program_that_is_missing_is_one_error_with_its_package(tmp_path: Path)
     assert "error: the machines engine cannot run here (it needs debootstrap)" in done.stderr
     assert "fix: apt-get install --yes debootstrap" in done.stderr
     assert not tpukit.processes()
+
+
+@needs_machines
+@pytest.mark.parametrize(("word", "runs"), [("Couldn't download packages: dbus", 3), ("No key", 1)])
+def test_packages_that_a_mirror_did_not_send_are_requested_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str, runs: int
+) -> None:
+    (tmp_path / "debootstrap").write_text(f"""#!/bin/sh
+echo run >>{tmp_path}/runs
+[ "$(wc -l <{tmp_path}/runs)" -lt 3 ] || exit 0
+echo "E: {word}"; exit 1
+""")
+    (tmp_path / "debootstrap").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    if runs == 3:
+        assert ensure_root(tmp_path / "cache", print).is_dir()
+    else:
+        with pytest.raises(TpukitError, match="cannot be built"):
+            ensure_root(tmp_path / "cache", print)
+    assert (tmp_path / "runs").read_text().count("run") == runs

@@ -35,6 +35,8 @@ _PACKAGES = (
 _OWN = ("etc/machine-id", "var/lib/dbus/machine-id", "etc/hostname", "etc/ssh/ssh_host_*_key*")
 _ARCHIVES = "var/cache/apt/archives/*.deb"
 _LAST_LINES = 5
+#: debootstrap's words if a mirror did not send a package. The next try keeps those that arrived.
+_NO_PACKAGE, _TRIES = "Couldn't download", 3
 
 Say = Callable[[str], None]
 
@@ -126,9 +128,12 @@ def _build(source: PackageSource, root: Path) -> None:
         # It mounts /proc there, which would stay if it is killed.
         words = ["unshare", "--mount", "debootstrap", *options]
         words += [source.release, str(building), source.address]
-        done = subprocess.run(
-            words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-        )
+        for _ in range(_TRIES):
+            done = subprocess.run(
+                words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+            )
+            if not done.returncode or _NO_PACKAGE not in done.stdout:
+                break
         if done.returncode:
             lines = [one_line(line) for line in done.stdout.splitlines()[-_LAST_LINES:]]
             raise TpukitError("the root file system cannot be built", why="\n".join(lines))
