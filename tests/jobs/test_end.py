@@ -169,6 +169,27 @@ def test_a_runner_that_is_held_up_gets_time_to_say_how_its_command_ended(
     assert status(server) == "3"
 
 
+def test_a_run_that_has_not_started_its_command_never_does(
+    connect: Callable[[], Connection], end: End, server: Server, within: Within
+) -> None:
+    """A busy worker's runner may be that late; here its first program stops it."""
+    programs = server.home / "bin"
+    programs.mkdir()
+    (programs / "sh").write_text(
+        f"""#!/bin/sh
+case "$*" in *enclose*) kill -STOP $PPID; touch {server.home}/stopped;; esac
+exec /bin/sh "$@"
+"""
+    )
+    (programs / "sh").chmod(0o755)
+    server.path = f"{server.own(programs)}:{server.path}"
+    DetachedJob(connect, JOB, within(60)).start(JobRequest("touch begun; exec sleep 1000"))
+    server.wait_until((server.home / "stopped").exists)
+    assert end().forced == 0
+    assert status(server) == "143"
+    assert not (server.home / "begun").exists()
+
+
 def test_a_finished_job_stays_as_it_is(
     start: Start, end: End, server: Server, connect: Callable[[], Connection], within: Within
 ) -> None:

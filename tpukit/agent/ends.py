@@ -68,8 +68,10 @@ def end_runs(home: Home, request: Request) -> None:
         return wanted | {pid for pid, process in held.items() if process.user() != RUNTIME_USER}
 
     sent, left = end(unwanted, first, grace)
-    if not left:  # give the leader time to note its command's status and to exit
-        _, left = end(of_runs, signal.SIGCONT, LEADER_SECONDS)
+    if not left:
+        # If a leader has not started its command yet, TERM prevents that, or is passed on. Later it
+        # ignores TERM, and gets the time to note its command's status and to exit.
+        _, left = end(of_runs, signal.SIGTERM, LEADER_SECONDS)
     ended = {pid for pid, _ in sent}
     forced = {pid for pid, number in sent if number == signal.SIGKILL}
     alive = look()
