@@ -284,6 +284,17 @@ def _naming(name: str, zone: str) -> Iterator[None]:
         raise error from None
 
 
+@contextmanager
+def naming_given(request: SliceRequest) -> Iterator[None]:
+    """Add to an error that names nothing the queued resource that has given us a slice, if any."""
+    try:
+        yield
+    except TpukitError as error:
+        if request.queue_only and not error.exists:
+            name_left(error, request.name, request.zone)
+        raise
+
+
 def _check_alive(queued: QueuedResource) -> None:
     """Raise if a request is dead; Google's error decides the class."""
     if not queued.dead:
