@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 from support.local_cloud import ZONE, Cloud
+from support.openssh_server import eventually
 
 from cli.conftest import Run
+from tpukit.models import QueueRequest
 from tpukit.slices import lifetime, naming
 
 pytestmark = pytest.mark.process
@@ -56,6 +58,20 @@ def test_another_owners_slice_needs_force(run: Run, prompt_cloud: Cloud) -> None
     assert done.status == 0, done.err
     assert "label tpukit-owner becomes ada, was bob" in done.err
     assert naming.owner(prompt_cloud.tpu.get(ZONE, "theirs")) == "ada"
+
+
+@pytest.mark.parametrize("owned", [{}, naming.owned("bob", "nonce")])
+def test_the_request_of_an_adopted_slice_ends_with_the_slice(
+    run: Run, prompt_cloud: Cloud, owned: dict[str, str]
+) -> None:
+    """It never gets the new owner's label, because the API cannot change a request."""
+    environment = prompt_cloud.environment()
+    prompt_cloud.tpu.create_queued(QueueRequest(prompt_cloud.request("theirs", labels=owned)))
+    eventually(lambda: prompt_cloud.tpu.get_queued(ZONE, "theirs").state == "ACTIVE")
+    adopted = run("adopt", "theirs", "--no-firewall", "--yes", "--force", environment=environment)
+    assert adopted.status == 0, adopted.err
+    assert run("delete", "theirs", "--yes", environment=environment).status == 0
+    assert prompt_cloud.tpu.list_queued("-").requests == ()
 
 
 def test_a_lost_slice_is_not_adopted(run: Run, prompt_cloud: Cloud) -> None:

@@ -169,3 +169,14 @@ def test_an_audit_lists_every_rule_that_lets_the_world_in_and_fails(
     assert [rule["name"] for rule in document["rules"]] == document["open_to_world"]
     insert(prompt_cloud, "shut", denied=everything, sourceRanges=["0.0.0.0/0"], priority=10)
     assert run("firewall", "audit", environment=environment).status == 0
+
+
+def test_a_rule_that_is_removed_meanwhile_is_no_missing_slice(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment = prompt_cloud.environment()
+    words = ("create", "v3-8", "demo", "--zone", ZONE, "--source-range")
+    assert run(*words, "192.0.2.7/32", environment=environment).status == 0
+    prompt_cloud.fault(method="firewalls.patch", status="NOT_FOUND")
+    told = run(*words, "192.0.2.8/32", environment=environment).says(2)
+    assert "cannot update firewall rule tpukit-demo-" in told.err

@@ -53,6 +53,18 @@ def test_the_queue_is_made_listed_described_and_deleted(
     assert run("queue", "describe", "none", environment=environment).says(3)
 
 
+@pytest.mark.parametrize("method", ["firewalls.insert", "nodes.get"])
+def test_an_error_after_the_queue_has_given_a_slice_names_what_bills(
+    run: Run, prompt_cloud: Cloud, method: str
+) -> None:
+    prompt_cloud.fault(method=method, status="PERMISSION_DENIED", probability=1.0)
+    words = ("create", "v3-8", "demo", "--best-effort", "--zone", ZONE)
+    told = run(*words, environment=prompt_cloud.environment()).says(4)
+    assert prompt_cloud.tpu.get_queued(ZONE, "demo").state == "ACTIVE"
+    assert f"exists: queued resource demo in {ZONE}; its slices bill until" in told.err
+    assert f"fix: tpukit queue delete demo --zone {ZONE}" in told.err
+
+
 def test_delete_ends_the_request_that_a_slice_has_left(run: Run, prompt_cloud: Cloud) -> None:
     environment = prompt_cloud.environment()
     for name, owner in (("mine", "ada"), ("hers", "eve")):

@@ -42,7 +42,7 @@ def test_a_name_that_exists_is_taken(prompt_cloud: Cloud) -> None:
 def test_a_rule_that_is_not_there_is_not_found(prompt_cloud: Cloud) -> None:
     with pytest.raises(NotFound):
         prompt_cloud.firewall.delete("tpukit-none")
-    with pytest.raises(NotFound):
+    with pytest.raises(BadInput):  # no status 3, which means a missing slice
         prompt_cloud.firewall.replace_source_ranges("tpukit-none", ["192.0.2.0/24"])
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.local_cloud import ZONE, Cloud, FakeClock, running_cloud
@@ -304,3 +306,22 @@ def test_every_state_of_the_api_has_a_meaning() -> None:
 
     names = {each.name for each in tpu_v2.QueuedResourceState.State}
     assert queue.states().keys() == names - {"STATE_UNSPECIFIED"}
+
+
+@pytest.mark.parametrize("what", [ensure, wait, delete])
+def test_a_refused_read_leaves_a_request_that_its_error_names(
+    cloud: Cloud, clock: FakeClock, what: Callable[[Cloud, Any], object]
+) -> None:
+    """Google may fill it, and then its slices bill."""
+    wanted = request(cloud)
+    cloud.fault(method="queuedResources.create", kind="wait", seconds=7200.0, times=1)
+    given = wanted if what is ensure else ensure(cloud, wanted)[0]
+    refused = {"method": "queuedResources.get", "status": "PERMISSION_DENIED", "probability": 1.0}
+    at_sleep(clock, 1, lambda: cloud.fault(**refused))
+    with pytest.raises(NotAllowed) as raised:
+        what(cloud, given)
+    assert [line.split(";")[0] for line in raised.value.exists] == [
+        f"queued resource pair in {ZONE}"
+    ]
+    assert raised.value.fix
+    assert raised.value.fix.arguments == ("tpukit", "queue", "delete", "pair", "--zone", ZONE)

@@ -305,10 +305,15 @@ class Cleanup:
 
 
 def _came_from(slice_: Slice, request: QueuedResource) -> bool:
-    """Return False if a request is newer than the slice, has no slice yet, or has another owner."""
-    younger = bool(slice_.created) and request.created[:19] > slice_.created[:19]
-    waits = request.state in ("CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES")
-    return not (younger or waits) and naming.owner(slice_) == request.labels.get(naming.OWNER, "")
+    """Return False if a request is newer than the slice, or has no slice yet.
+
+    The slice may have been adopted, so its owner counts only if its time of creation is unknown.
+    """
+    if request.state in ("CREATING", "ACCEPTED", "WAITING_FOR_RESOURCES"):
+        return False
+    if slice_.created:
+        return request.created.rstrip("Z") <= slice_.created.rstrip("Z")
+    return naming.owner(slice_) == request.labels.get(naming.OWNER, "")
 
 
 def not_deleted(

@@ -39,7 +39,7 @@ from tpukit.slices.capacity import Search
 from tpukit.slices.claim import found, unlabelled
 from tpukit.slices.ensure import Ensured, check_same, ensure
 from tpukit.slices.last_seen import OnState, last_seen, naming_what_exists
-from tpukit.slices.queue_requests import WAITING, ensure_queued, wait_queued
+from tpukit.slices.queue_requests import WAITING, ensure_queued, naming_given, wait_queued
 from tpukit.slices.quota_names import addresses
 from tpukit.slices.refusals import Refusal
 from tpukit.ssh.fan_out import Outcome, fan_out
@@ -99,16 +99,18 @@ def ensure_somewhere(
         near = context
         if not search.single:  # the search itself looks into every API
             near = replace(context, provider=context.provider.only(request.api))
-        opening = _prepare(near, request, firewall=firewall, deadline=limit)
+        with naming_given(request):
+            opening = _prepare(near, request, firewall=firewall, deadline=limit)
         opened.extend([opening] if opening else ())
         try:
-            ensured = ensure(
-                near.provider,
-                request,
-                deadline=limit,
-                journal=context.journal,
-                on_state=on_state,
-            )
+            with naming_given(request):
+                ensured = ensure(
+                    near.provider,
+                    request,
+                    deadline=limit,
+                    journal=context.journal,
+                    on_state=on_state,
+                )
         except TpukitError as error:
             remember(error)
             if opening and (opening.changed or isinstance(error, SliceLost)):

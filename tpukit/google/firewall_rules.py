@@ -110,7 +110,7 @@ class ComputeFirewall(FirewallProvider):
         if self._note:
             self._note(ApiCall(method, url, body))
             return lambda: None
-        named = method != "POST"
+        named = method == "DELETE"
         operation = self._session.rest(doing, method, url, body=body, named=named)
         return lambda: self._wait(doing, operation, named)
 

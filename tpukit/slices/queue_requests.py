@@ -33,7 +33,7 @@ from tpukit.slices.journal import Journal
 from tpukit.slices.last_seen import OnState, passing
 from tpukit.slices.losses import DEFAULT_ACCOUNT, remaking_flags
 from tpukit.slices.naming import NONCE, OWNER, SEARCH, is_owner
-from tpukit.slices.queued import delete_queued
+from tpukit.slices.queued import delete_queued, name_left
 
 #: How long a request may be PROVISIONING; 45 minutes without a slice are on record in public logs.
 PROVISIONING_SECONDS = 3600.0
@@ -100,7 +100,7 @@ def ensure_queued(
     with _naming(name, asked.zone):
         for _ in polls(deadline):
             try:
-                queued = _look(once if tried else provider, asked.zone, name)
+                queued = _look(once if tried else provider, asked.zone, name, asked=tried)
                 if queued and not tried and _is_over(queued, request):
                     _check_same(queued, request)
                     why = queued.error or meaning(queued)
@@ -259,25 +259,40 @@ def _is_over(queued: QueuedResource, request: QueueRequest) -> bool:
     return queued.state == "FAILED" or suspended
 
 
-def _look(provider: SliceProvider, zone: str, name: str) -> QueuedResource | None:
+def _look(
+    provider: SliceProvider, zone: str, name: str, *, asked: bool = True
+) -> QueuedResource | None:
+    """Return the request, or None; if somebody `asked` for it, an error says that it may exist."""
     try:
         return provider.get_queued(zone, name)
     except NotFound:
         return None
+    except TpukitError as error:
+        if asked:
+            name_left(error, name, zone)
+        raise
 
 
 @contextmanager
 def _naming(name: str, zone: str) -> Iterator[None]:
     """Add to an error that leaves a request in the queue its name and how to delete it."""
-    delete = Fix.command("tpukit", "queue", "delete", name, "--zone", zone)
-    left = f"queued resource {name} in {zone}; its slices bill until they are deleted"
     try:
         yield
     except (KeyboardInterrupt, DeadlinePassed) as ended:
         error = interruption(ended) if isinstance(ended, KeyboardInterrupt) else ended
-        error.exists = (left,)
-        error.fix, error.otherwise = error.fix or delete, delete if error.fix else None
+        name_left(error, name, zone)
         raise error from None
+
+
+@contextmanager
+def naming_given(request: SliceRequest) -> Iterator[None]:
+    """Add to an error that names nothing the queued resource that has given us a slice, if any."""
+    try:
+        yield
+    except TpukitError as error:
+        if request.queue_only and not error.exists:
+            name_left(error, request.name, request.zone)
+        raise
 
 
 def _check_alive(queued: QueuedResource) -> None:

@@ -22,6 +22,13 @@ def slices_of(provider: SliceProvider, request: QueuedResource) -> list[Slice]:
     return [slice_ for slice_ in slices if slice_.queued_resource == request.name]
 
 
+def name_left(error: TpukitError, name: str, zone: str) -> None:
+    """Add to an error the request that it leaves in the queue, and how to delete it."""
+    delete = Fix.command("tpukit", "queue", "delete", name, "--zone", zone)
+    error.exists = (f"queued resource {name} in {zone}; its slices bill until they are deleted",)
+    error.fix, error.otherwise = error.fix or delete, delete if error.fix else None
+
+
 def delete_queued(
     provider: SliceProvider,
     queued: QueuedResource,
@@ -65,6 +72,7 @@ def delete_queued(
             break
         except TpukitError as error:
             if not (passing(error) or error.reason.startswith("FAILED_PRECONDITION")):
+                name_left(error, queued.name, queued.zone)
                 raise
             refusal = error
     else:
