@@ -33,6 +33,8 @@ MEANT = {
     "tpu-vm": "list",
     "tpu-vm delete demo --async": "delete demo",
     "tpu-vm list --format=json": "list --output json",
+    "list --format 'value(name)'": "list --output name",
+    "list --format=yaml": "list --output json",
     "tpu-vm scp --recurse train.py demo: --worker=all": "cp train.py demo: --worker=all",
     "queued-resources list": "queue list",
     "queue rm demo": "queue delete demo",
@@ -59,6 +61,8 @@ MEANT = {
     # a name or type that was left out, or given as a flag
     "delete": "delete demo",
     "extend --ttl 8h": "extend demo --ttl 8h",
+    "queue describe": "queue list",
+    "config set": "",
     "wait": "wait demo",
     "watch": "watch demo",
     "firewall apply": "firewall apply demo",
@@ -80,6 +84,7 @@ MEANT = {
     "train train.py": "train -- python train.py",
     "train demo": "train demo -- python train.py",
     "run demo": "run demo -- hostname",
+    "run demo --": "run demo -- hostname",
     # the colon of a copy
     "cp train.py demo": "cp train.py demo:",
     "cp -r train.py demo": "cp train.py demo:",
@@ -157,6 +162,9 @@ def test_an_error_shows_the_line_that_was_meant(run: Run, prompt_cloud: Cloud) -
     said = run("lits", "--json", environment=environment)
     assert said.status == 2
     assert said.document["error"]["fix_arguments"] == ["tpukit", "list", "--json"]
+    assert (
+        "error: No such command 'ls'\nfix: tpukit list\n" in run("ls", environment=environment).err
+    )
     told = run("config", "set", "compute/zone", "us-east5-a", environment=environment).says(2).err
     assert "fix: tpukit config set zone us-east5-a\nfix: tpukit config explain\n" in told
 

@@ -62,6 +62,8 @@ def zones(toolkit: Toolkit, prefix: Prefix = "", capacity: Capacity = "", from_:
     }
     shown = {zone: names for zone, names in rows.items() if names or not spelled}
     if not shown and not offered.silent:
+        if not any(type_.name.startswith(spelled) for type_ in accelerators.all_types()):
+            AcceleratorType.parse(prefix)  # its error names the nearest type
         raise BadInput(
             f"no zone offers {one_line(prefix)} to this project",
             fix=Fix.command("tpukit", "types", "--live"),
