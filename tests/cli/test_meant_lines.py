@@ -93,6 +93,8 @@ MEANT = {
     "cp train.py demo/x": "cp train.py demo:x",
     "rsync demo:results .": "cp demo:results .",
     "push . demo:": "cp . demo:",
+    "push . --watch": "push demo . --watch",
+    "push other": "",
     # nothing is deleted, started or billed that was not meant
     "state demo": "describe demo",
     "undelete demo": "",

@@ -167,6 +167,8 @@ def meant_line(
         line = replace(line, verb=("run",), command=command_of("run"))
     if line.verb == ("push",) and any(":" in line.rest[at] for at in line.positions()):
         line = replace(line, verb=("cp",), command=command_of("cp"))  # as rsync writes it
+    if line.verb == ("push",) and len(names) == 1:
+        line = _with_name_before_folder(line, names[0])
     if line.verb[0] in ("up", "create") and not line.positions():
         note = "lists the accelerator types; one of them comes first"
         return Fix.command("tpukit", *given.before, "types", note=note)
@@ -316,6 +318,13 @@ def _with_colon(line: Line) -> Line:
     meant = [there, *here] if remote[2] and away[0] == paths[0] else [*here, there]
     flags = [word for at, word in enumerate(line.rest) if at not in found]
     return replace(line, rest=(*flags, *meant))
+
+
+def _with_name_before_folder(line: Line, name: str) -> Line:
+    """Return the line with the slice's name, if its only argument is a folder here."""
+    words = [line.rest[at] for at in line.positions()]
+    alone = len(words) == 1 and words[0] != name and os.path.isdir(words[0])
+    return replace(line, rest=(name, *line.rest)) if alone else line
 
 
 def _on_all_workers(line: Line) -> bool:
