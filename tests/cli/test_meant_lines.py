@@ -28,6 +28,8 @@ MEANT = {
     "kubectl get pods": "list",
     "kubectl get pods --all-namespaces": "list",
     "get demo": "describe demo",
+    "list demo": "describe demo",
+    "list demo other": "",
     "describe demo": "",
     "tpus list": "list",
     "tpu-vm": "list",
@@ -140,7 +142,7 @@ def test_a_line_is_taken_for_the_one_that_was_meant(given: str, meant: str) -> N
     assert (fix and str(fix)) == (f"tpukit {meant}" if meant else None)
 
 
-@pytest.mark.parametrize("given", ["delete", "stop", "extend --ttl 8h"])
+@pytest.mark.parametrize("given", ["delete", "stop", "extend --ttl 8h", "push ."])
 @pytest.mark.parametrize("names", [[], ["one", "two"]])
 def test_if_there_is_not_one_slice_its_name_is_to_be_chosen(given: str, names: list[str]) -> None:
     assert str(meant_line(given.split(), _command_of, names)) == "tpukit list"

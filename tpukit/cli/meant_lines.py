@@ -165,10 +165,15 @@ def meant_line(
     line = _with_colon(_with_our_flags(_with_label(_with_dashes(given, names))))
     if line.verb == ("ssh",) and _on_all_workers(line):
         line = replace(line, verb=("run",), command=command_of("run"))
+    if line.verb == ("list",) and line.positions():
+        line = replace(line, verb=("describe",), command=command_of("describe"))
     if line.verb == ("push",) and any(":" in line.rest[at] for at in line.positions()):
         line = replace(line, verb=("cp",), command=command_of("cp"))  # as rsync writes it
-    if line.verb == ("push",) and len(names) == 1:
-        line = _with_name_before_folder(line, names[0])
+    if line.verb == ("push",) and _has_only_a_folder(line):
+        if len(names) != 1:
+            note = "shows the slices; name one before the folder"
+            return Fix.command("tpukit", *given.before, "list", note=note)
+        line = replace(line, rest=(names[0], *line.rest))
     if line.verb[0] in ("up", "create") and not line.positions():
         note = "lists the accelerator types; one of them comes first"
         return Fix.command("tpukit", *given.before, "types", note=note)
@@ -320,11 +325,10 @@ def _with_colon(line: Line) -> Line:
     return replace(line, rest=(*flags, *meant))
 
 
-def _with_name_before_folder(line: Line, name: str) -> Line:
-    """Return the line with the slice's name, if its only argument is a folder here."""
+def _has_only_a_folder(line: Line) -> bool:
+    """Return True if the only argument is a folder here, and cannot be the name of a slice."""
     words = [line.rest[at] for at in line.positions()]
-    alone = len(words) == 1 and words[0] != name and os.path.isdir(words[0])
-    return replace(line, rest=(name, *line.rest)) if alone else line
+    return len(words) == 1 and not re.fullmatch("[-a-z0-9]+", words[0]) and os.path.isdir(words[0])
 
 
 def _on_all_workers(line: Line) -> bool:
