@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -561,7 +562,14 @@ def test_types_is_a_line_a_generation_and_a_generation_in_any_spelling_its_types
 
 @pytest.mark.parametrize("words", [("v9",), ("v4-9",), ("v3", "--zone", "nope-a1-a")])
 def test_types_that_do_not_exist_are_no_empty_list(run: Run, words: tuple[str, ...]) -> None:
-    assert "there is no accelerator type" in run("types", *words, environment={}).says(2).err
+    told = run("types", *words, environment={}).says(2).err
+    assert re.search("there is no|is not an accelerator type", told)
+
+
+def test_types_and_zones_name_the_type_that_was_meant(run: Run, standing: Cloud) -> None:
+    for verb in ("types", "zones"):
+        told = run(verb, "v3_8", environment=standing.environment()).says(2).err
+        assert "fix: did you mean v3-8?\n" in told
 
 
 @pytest.mark.parametrize("words", [("demo", "v3-8"), ("V3-8", "demo"), ("demo", "V3-8")])

@@ -58,7 +58,7 @@ def test_an_unknown_text_is_an_error_and_no_text_a_wrong_use(
 ) -> None:
     assert "nothing is known" in run("explain", "all is well").says(1).err
     piped(monkeypatch, b"")
-    assert "nothing is known" in run("explain").says(1).err
+    assert "the text is empty" in run("explain").says(1).err
     monkeypatch.setattr(sys, "stdin", None)
     assert "no text to explain" in run("explain").says(2).err
 

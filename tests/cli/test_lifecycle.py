@@ -36,7 +36,7 @@ def test_slices_are_deleted_by_pattern_and_by_label(run: Run, prompt_cloud: Clou
     questioned = run("delete", "exp-2", environment={**environment, **rates}).says(2).err
     assert "delete exp-2 (us-central1-a, made just now, cost 0.0" in questioned
     asked = run("delete", "exp-*", "--label", "team=b", environment=environment).says(2).err
-    assert "error: delete these 2 slices? needs an answer\n" in asked
+    assert 'error: "delete these 2 slices?" needs an answer\n' in asked
     assert "why: exp-2  us-central1-a, made just now\n     exp-3  us-central1-a, made" in asked
     assert len(names(prompt_cloud)) == 5
     done = run("delete", "exp-*", "--label", "team=b", "--yes", environment=environment)

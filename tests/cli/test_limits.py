@@ -93,6 +93,20 @@ def test_a_key_that_a_full_disk_has_no_room_for_is_no_bad_input(
     assert prompt_cloud.nodes() == []
 
 
+def test_an_emulator_that_may_not_write_is_said_to_lack_room(tmp_path: Path) -> None:
+    words = (sys.executable, "-P", "-m", "tpukit", "--local", "list")
+    done = subprocess.run(
+        ["sh", "-c", 'ulimit -f 0; exec "$@"', "sh", *words],
+        env={**bare_environment(tmp_path), "TPUKIT_HOME": str(tmp_path / "new")},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 1, done.stderr
+    assert "disk" in done.stderr
+
+
 def test_where_nothing_listens_is_said_in_one_short_line(
     run: Run, environment: dict[str, str]
 ) -> None:

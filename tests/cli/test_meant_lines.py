@@ -28,11 +28,15 @@ MEANT = {
     "kubectl get pods": "list",
     "kubectl get pods --all-namespaces": "list",
     "get demo": "describe demo",
+    "list demo": "describe demo",
+    "list demo other": "",
     "describe demo": "",
     "tpus list": "list",
     "tpu-vm": "list",
     "tpu-vm delete demo --async": "delete demo",
     "tpu-vm list --format=json": "list --output json",
+    "list --format 'value(name)'": "list --output name",
+    "list --format=yaml": "list --output json",
     "tpu-vm scp --recurse train.py demo: --worker=all": "cp train.py demo: --worker=all",
     "queued-resources list": "queue list",
     "queue rm demo": "queue delete demo",
@@ -59,6 +63,8 @@ MEANT = {
     # a name or type that was left out, or given as a flag
     "delete": "delete demo",
     "extend --ttl 8h": "extend demo --ttl 8h",
+    "queue describe": "queue list",
+    "config set": "",
     "wait": "wait demo",
     "watch": "watch demo",
     "firewall apply": "firewall apply demo",
@@ -80,6 +86,7 @@ MEANT = {
     "train train.py": "train -- python train.py",
     "train demo": "train demo -- python train.py",
     "run demo": "run demo -- hostname",
+    "run demo --": "run demo -- hostname",
     # the colon of a copy
     "cp train.py demo": "cp train.py demo:",
     "cp -r train.py demo": "cp train.py demo:",
@@ -88,6 +95,8 @@ MEANT = {
     "cp train.py demo/x": "cp train.py demo:x",
     "rsync demo:results .": "cp demo:results .",
     "push . demo:": "cp . demo:",
+    "push . --watch": "push demo . --watch",
+    "push other": "",
     # nothing is deleted, started or billed that was not meant
     "state demo": "describe demo",
     "undelete demo": "",
@@ -133,7 +142,7 @@ def test_a_line_is_taken_for_the_one_that_was_meant(given: str, meant: str) -> N
     assert (fix and str(fix)) == (f"tpukit {meant}" if meant else None)
 
 
-@pytest.mark.parametrize("given", ["delete", "stop", "extend --ttl 8h"])
+@pytest.mark.parametrize("given", ["delete", "stop", "extend --ttl 8h", "push ."])
 @pytest.mark.parametrize("names", [[], ["one", "two"]])
 def test_if_there_is_not_one_slice_its_name_is_to_be_chosen(given: str, names: list[str]) -> None:
     assert str(meant_line(given.split(), _command_of, names)) == "tpukit list"
@@ -157,6 +166,9 @@ def test_an_error_shows_the_line_that_was_meant(run: Run, prompt_cloud: Cloud) -
     said = run("lits", "--json", environment=environment)
     assert said.status == 2
     assert said.document["error"]["fix_arguments"] == ["tpukit", "list", "--json"]
+    assert (
+        "error: No such command 'ls'\nfix: tpukit list\n" in run("ls", environment=environment).err
+    )
     told = run("config", "set", "compute/zone", "us-east5-a", environment=environment).says(2).err
     assert "fix: tpukit config set zone us-east5-a\nfix: tpukit config explain\n" in told
 

@@ -106,7 +106,7 @@ def test_reap_shows_asks_and_says_what_it_did_not_see(run: Run, prompt_cloud: Cl
         prompt_cloud.tpu.create(naming.labelled(request, owner, "nonce"))
     prompt_cloud.fault(kind="unreachable", method="*.list", zone=FAR, times=1000)
     told = run("reap", environment=environment).says(2).err
-    assert "delete it? needs an answer" in told
+    assert 'delete it?" needs an answer' in told
     dry = run("reap", "--dry-run", environment=environment)
     assert f"DELETE {prompt_cloud.url}/v2/{prompt_cloud.full_name('mine')}" in dry.out
     assert len(prompt_cloud.nodes()) == 3

@@ -86,7 +86,9 @@ def test_many_zones_that_answer_403_are_one_line(run: Run, prompt_cloud: Cloud) 
 
 def test_what_nobody_offers_and_what_does_not_exist_is_refused(run: Run, standing: Cloud) -> None:
     environment = standing.environment()
-    assert "no zone offers v9" in run("zones", "v9", environment=environment).says(2).err
+    assert '"v9" is not an accelerator type' in run("zones", "v9", environment=environment).err
+    nowhere = run("zones", "v2-8", "--zone", "us-east5-a", environment=environment).says(2).err
+    assert "no zone offers v2-8" in nowhere
     assert "v9" in run("versions", "v9-8", environment=environment).says(2).err
     bare = {**environment, "CLOUDSDK_COMPUTE_ZONE": ""}
     assert "zone" in run("versions", environment=bare).says(2).err

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import os
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, nullcontext
@@ -11,6 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import anyio
+import psutil
 import pytest
 from support.command_line import Tpukit
 
@@ -18,7 +22,7 @@ import tpukit
 from tpukit.errors import NotAllowed
 from tpukit.mcp import skill
 from tpukit.mcp.limits import Limits
-from tpukit.mcp.tools import LABEL
+from tpukit.mcp.tools import LABEL, Tools
 from tpukit.paths import exclusively
 
 if TYPE_CHECKING:
@@ -238,6 +242,25 @@ def test_slices_that_cannot_be_counted_permit_no_other(person: Tpukit) -> None:
             assert f"{FORBIDDEN} did not answer" in told
 
     asyncio.run(work())
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("after", [0.0, 0.5], ids=["at its start", "while it runs"])
+def test_a_call_that_is_cancelled_ends_its_command(tmp_path: Path, after: float) -> None:
+    """A command that outlived the event loop printed a traceback as the server ended."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    command = ("sh", "-c", "exec cat $0", str(pipe))
+    tools = Tools(command, Limits(0, 0.0, (), ()), str, {}, tmp_path / "lock", print)
+
+    async def work() -> None:
+        with anyio.move_on_after(after):
+            await tools.end_due()
+
+    asyncio.run(work())
+    for _ in range(3):
+        gc.collect()
+    assert not [one for one in psutil.Process().children() if str(pipe) in one.cmdline()]
 
 
 @pytest.mark.journey

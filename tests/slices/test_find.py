@@ -17,8 +17,9 @@ from tpukit.slices import find
 def test_a_slice_is_found_in_whichever_zone_it_is(cloud: Cloud) -> None:
     create(cloud, labelled(cloud, zone=OTHER_ZONE))
     assert find.find(cloud.tpu, "demo").zone == OTHER_ZONE
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFound, match=f"no slice demo in {ZONE}") as caught:
         find.find(cloud.tpu, "demo", ZONE)
+    assert str(caught.value.fix) == "tpukit list --zone -"
 
 
 def test_a_name_in_two_zones_needs_the_zone(cloud: Cloud) -> None:

@@ -25,6 +25,9 @@ def parse_workers(words: str, present: Sequence[int]) -> list[int]:
         chosen |= set(range(int(match[1]), int(match[2] or match[1]) + 1))
     absent = sorted(chosen - set(present))
     if absent:
-        there = f"0 to {max(present)}" if present else "none"
-        raise BadInput(f"there is no worker {absent[0]}", why=f"the slice's workers: {there}")
+        last = max(present, default=-1)
+        there = (
+            f"workers 0 to {last}" if last > 0 else "only worker 0" if last == 0 else "no worker"
+        )
+        raise BadInput(f"there is no worker {absent[0]}", why=f"the slice has {there}")
     return sorted(chosen)

@@ -42,6 +42,8 @@ _FILES = {"list": "list_slices", "ssh-config": "ssh_config"}
 _OPEN_FILES = 8192
 #: The arguments with which a shell's completion script asks for candidates.
 _COMPLETE = ["completion", "--words", "--"]
+#: What Typer adds to an unknown word; it knows less than `meant_line`.
+_THEIR_GUESS = re.compile(r"\. Did you mean '.*'\?| \(Possible options: .*\)")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -203,7 +205,7 @@ def _disk_full(error: BaseException | None) -> TpukitError | None:
         return None
     _silence_stdout()  # there is no room for the buffered output either
     return TpukitError(
-        "this machine's disk has no room for the output",
+        "this machine's disk has no room",
         reason=os.strerror(error.errno),
         why="earlier requests to the cloud may have succeeded",
         fix=Fix.command("tpukit", "list", note="shows what exists"),
@@ -267,6 +269,7 @@ def _suggest_meant_line(error: TpukitError, arguments: list[str]) -> None:
     if meant and isinstance(error, NotFound):
         error.otherwise = error.otherwise or meant
     elif meant:
+        error.what = _THEIR_GUESS.sub("", error.what)
         is_help = error.fix is not None and error.fix.arguments[-1:] == ("--help",)
         error.fix, error.otherwise = meant, error.otherwise if is_help else error.fix
 

@@ -18,7 +18,7 @@ from typing import Any
 import typer
 from typer.exceptions import TyperException
 
-from tpukit.cli.global_flags import verb_index
+from tpukit.cli.global_flags import FORMATS, verb_index
 from tpukit.cli.pages import GROUPS, VERBS
 from tpukit.errors import Fix
 from tpukit.settings.table import BY_NAME, DEFINITIONS
@@ -165,14 +165,25 @@ def meant_line(
     line = _with_colon(_with_our_flags(_with_label(_with_dashes(given, names))))
     if line.verb == ("ssh",) and _on_all_workers(line):
         line = replace(line, verb=("run",), command=command_of("run"))
+    if line.verb == ("list",) and line.positions():
+        line = replace(line, verb=("describe",), command=command_of("describe"))
     if line.verb == ("push",) and any(":" in line.rest[at] for at in line.positions()):
         line = replace(line, verb=("cp",), command=command_of("cp"))  # as rsync writes it
+    if line.verb == ("push",) and _has_only_a_folder(line):
+        if len(names) != 1:
+            note = "shows the slices; name one before the folder"
+            return Fix.command("tpukit", *given.before, "list", note=note)
+        line = replace(line, rest=(names[0], *line.rest))
     if line.verb[0] in ("up", "create") and not line.positions():
         note = "lists the accelerator types; one of them comes first"
         return Fix.command("tpukit", *given.before, "types", note=note)
     if _lacks_name(line):
-        if len(names) != 1 or {"--yes", "-y", "--force"} & {*line.rest}:  # nobody would ask
-            return Fix.command("tpukit", *given.before, "list", note="shows the slices; name one")
+        if (
+            len(names) != 1 or line.verb[0] == "queue" or {"--yes", "-y", "--force"} & {*line.rest}
+        ):  # nobody would ask
+            queue = ("queue",) if line.verb[0] == "queue" else ()
+            note = f"shows the {'queued resources' if queue else 'slices'}; name one"
+            return Fix.command("tpukit", *given.before, *queue, "list", note=note)
         line = replace(line, rest=(names[0], *line.rest))
     changed = line.words != [*arguments] and not (
         line.verb == ("cp",) and len(line.positions()) < 2
@@ -234,8 +245,9 @@ def _with_dashes(line: Line, names: Sequence[str]) -> Line:
     start = next(iter(found[1:] if named else found), None)
     dashes = line.rest.index("--") if "--" in line.rest else None
     if start is None:
-        example = EXAMPLES.get(line.verb[0], ()) if dashes is None else ()
-        return replace(line, rest=(*line.rest, "--", *example)) if example else line
+        bare = dashes in (None, len(line.rest) - 1)
+        example = EXAMPLES.get(line.verb[0], ()) if bare else ()
+        return replace(line, rest=(*line.rest[:dashes], "--", *example)) if example else line
     after = [word for at, word in enumerate(line.rest) if at >= start and at != dashes]
     if named and dashes is None and line.accepted():  # the first -- may be left out
         return line
@@ -285,6 +297,8 @@ def _with_our_flags(line: Line) -> Line:
             continue
         if line.valued(flag) and not equals:
             value = next(words, "")
+        if flag == "--format" and value not in FORMATS:
+            value = "name" if "name" in value else "json"
         if meant == "+":
             at = len(rest) if flag == "--name" else 0
             rest.insert(at, value)
@@ -311,6 +325,12 @@ def _with_colon(line: Line) -> Line:
     return replace(line, rest=(*flags, *meant))
 
 
+def _has_only_a_folder(line: Line) -> bool:
+    """Return True if the only argument is a folder here, and cannot be the name of a slice."""
+    words = [line.rest[at] for at in line.positions()]
+    return len(words) == 1 and not re.fullmatch("[-a-z0-9]+", words[0]) and os.path.isdir(words[0])
+
+
 def _on_all_workers(line: Line) -> bool:
     """Return True if `ssh` has a command for all workers, which is gcloud's form of `run`."""
     words = " ".join(line.rest)
@@ -328,7 +348,7 @@ def _lacks_name(line: Line) -> bool:
     """Return True if the command needs the name of a slice and has no argument at all."""
     arguments = [one for one in line.command.params if one.param_type_name == "argument"]
     first = arguments[0] if arguments else None
-    if first is None or first.name not in ("name", "names") or line.positions():
+    if first is None or "NAME" not in first.metavar or line.positions():
         return False
     selects = {word.partition("=")[0] for word in line.rest} & {"--label", "--list"}
     return bool(first.required) or (line.verb in (("delete",), ("watch",)) and not selects)

@@ -203,8 +203,14 @@ def size(text: str, least: int = 1 << 20) -> int:
 
 def check_recipe(name: str, own: Sequence[str] = ()) -> None:
     """Raise `BadInput` if the name is neither a built-in recipe nor in `own`; reads no recipe."""
-    if name not in (*recipe_names(), *own):
-        fix = Fix(note=f"--with {' or '.join((*recipe_names(), *own))}")
+    known = (*recipe_names(), *own)
+    if name not in known:
+        from difflib import get_close_matches
+
+        near = get_close_matches(name[:40].lower(), known, n=1, cutoff=0.4)
+        fix = Fix(
+            note=f"did you mean --with {near[0]}?" if near else f"--with {' or '.join(known)}"
+        )
         raise BadInput(f"there is no recipe {one_line(name)}", fix=fix)
 
 

@@ -224,7 +224,7 @@ def _load(path: Path, info: Mapping[str, Any]) -> Any:
 
 
 def _unusable(path: Path, error: Exception) -> NotAuthenticated:
-    why = message_of(error)
+    why = getattr(error, "strerror", None) or message_of(error)
     return NotAuthenticated(f"cannot use the credentials in {path}", why=why, fix=LOGIN)
 
 

@@ -109,7 +109,7 @@ def cause(error: BaseException) -> str:
     """Return in a few words why no answer came, from the innermost error."""
     error = _innermost(error)
     if isinstance(error, socket.gaierror):
-        return "its name cannot be resolved: is there a network?"
+        return "the name of the server cannot be resolved: is there a network?"
     words = next((words for kind, words in _CAUSES.items() if isinstance(error, kind)), "")
     return words or one_line(str(error)[:200]) or type(error).__name__
 

@@ -13,6 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import anyio
+
 from tpukit import errors, paths
 from tpukit.errors import BadInput, Fix, NotAllowed, TpukitError
 from tpukit.mcp.limits import ALL, Limits
@@ -29,6 +31,7 @@ _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _LONGEST = 20_000
 #: Starts a command that goes on when this server ends, or when the call is cancelled.
 _OUTLIVING = ("sh", "-c", '"$@" & wait $!', "sh")
+_ENDING_SECONDS = 5  #: the longest wait for the end of another command
 _ENDING_TENTHS = 600  #: the longest wait for the end of such a command, in tenths of a second
 
 
@@ -247,15 +250,16 @@ class Tools:
         """
         output = ["--json"] if as_json else []
         try:
-            process = await asyncio.create_subprocess_exec(
-                *(*(_OUTLIVING if outlives else ()), *self._command, *output, *words),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                env={**os.environ, "CLOUDSDK_CORE_DISABLE_PROMPTS": "0"},  # which would approve
-                pass_fds=() if keep < 0 else (keep,),
-                start_new_session=bool(outlives),
-            )
+            with anyio.CancelScope(shield=True):  # else asyncio loses it, and prints a traceback
+                process = await asyncio.create_subprocess_exec(
+                    *(*(_OUTLIVING if outlives else ()), *self._command, *output, *words),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=asyncio.subprocess.PIPE,
+                    env={**os.environ, "CLOUDSDK_CORE_DISABLE_PROMPTS": "0"},  # which would approve
+                    pass_fds=() if keep < 0 else (keep,),
+                    start_new_session=bool(outlives),
+                )
         except (OSError, ValueError) as error:  # too long, or with a zero byte
             raise BadInput(f"{words[0]} cannot be started", why=one_line(str(error))) from error
         if outlives:
@@ -265,6 +269,9 @@ class Tools:
         finally:
             if process.returncode is None:  # the call was cancelled: tpukit ends in good order
                 process.terminate()
+                if not outlives:
+                    with anyio.move_on_after(_ENDING_SECONDS, shield=True):
+                        await process.communicate()
         text = stdout.decode(errors="replace")
         if not as_json:
             if process.returncode:

@@ -28,6 +28,7 @@ SORTED: Mapping[str, Callable[[Slice], str]] = {
 _PATTERN = re.compile(r"(?=.*[*?[])[-a-z0-9*?!\[\]]+")
 _LABEL = re.compile(r"[a-z][a-z0-9_-]{0,62}=[a-z0-9_-]{0,63}")
 _LIST = Fix.command("tpukit", "list", note="shows the slices")
+_EVERYWHERE = Fix.command("tpukit", "list", "--zone", "-", note="shows the slices of all zones")
 
 
 def find(provider: SliceProvider, name: str, zone: str = "") -> Slice:
@@ -57,7 +58,7 @@ def find_named(provider: SliceProvider, name: str, zone: str = "") -> Sequence[S
         except NotFound as error:
             several = _multislice(provider.list(zone).slices, name)
             if not several:
-                raise NotFound(error.what, reason=error.reason, fix=_LIST) from error
+                raise NotFound(f"no slice {name} in {zone}", fix=_EVERYWHERE) from error
             return several
     listed = provider.list("-")
     matches = [slice_ for slice_ in listed.slices if slice_.name == name]

@@ -67,7 +67,11 @@ def find_queued(provider: SliceProvider, name: str, zone: str = "") -> QueuedRes
     Raises the errors of `in_one_zone`.
     """
     if zone:
-        return provider.get_queued(zone, name)
+        try:
+            return provider.get_queued(zone, name)
+        except NotFound as error:
+            fix = Fix.command("tpukit", "queue", "list", "--zone", "-", note="shows all zones")
+            raise NotFound(f"no queued resource {name} in {zone}", fix=fix) from error
     listed = provider.list_queued("-")
     matches = [request for request in listed.requests if request.name == name]
     shows = Fix.command("tpukit", "queue", "list", note="shows the queued resources")

@@ -53,11 +53,11 @@ class Forward:
         match = _FORWARD.fullmatch(text)
         if not match:
             fix = Fix(note="6006, or 8888:8889 (here:there)")
-            raise BadInput(f"{one_line(text)!r} is no port", fix=fix)
+            raise BadInput(f"{one_line(text)!r} is not a port", fix=fix)
         listen, host, port = match.groups(default="")
         here, there = int(listen or port), int(port)
         if not (here < 1 << 16 and 0 < there < 1 << 16):
-            raise BadInput(f"{one_line(text)!r} is no port", why="ports go from 1 to 65535")
+            raise BadInput(f"{one_line(text)!r} is not a port", why="ports go from 1 to 65535")
         return cls(here, there, host.strip("[]") or LOOPBACK)
 
     @property

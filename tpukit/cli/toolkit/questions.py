@@ -33,7 +33,8 @@ class Questions:
             return
         if not self.possible:
             why = "\n".join(details)
-            raise BadInput(f"{question} needs an answer", why=why, fix=Fix(note="add --yes"))
+            what = f'"{question}" needs an answer'
+            raise BadInput(what, why=why, fix=Fix(note="add --yes"))
         sys.stderr.writelines(f"{sanitize(line)}\n" for line in details)
         sys.stderr.write(f"{question} [y/N] ")
         sys.stderr.flush()
@@ -43,7 +44,7 @@ class Questions:
     def ask(self, question: str) -> str:
         """Return the answer to a question; raise `BadInput` if nobody can answer, or on ""."""
         if not self.possible:
-            raise BadInput(f"{question} needs an answer")
+            raise BadInput(f'"{question}" needs an answer')
         sys.stderr.write(f"{question}: ")
         sys.stderr.flush()
         answer = sys.stdin.readline().strip()

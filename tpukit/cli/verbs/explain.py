@@ -41,7 +41,7 @@ def explain(toolkit: Toolkit, text: Text = None) -> View:
         known += _own(given, "wrapper" if known else "cause")
     if not known:
         raise TpukitError(
-            "nothing is known about this text",
+            "nothing is known about this text" if given.strip() else "the text is empty",
             fix=Fix(note="give the whole message, from its first line on"),
         )
     complete = toolkit.console.complete

@@ -201,7 +201,7 @@ def status(
     timeout: flag.Timeout = "5m",
     route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
-    """Show the applied recipes and steps of each worker, their versions, and if they still hold.
+    """Show each worker's applied recipes and steps, their versions, and whether they still hold.
 
     Examples:
       tpukit provision status demo

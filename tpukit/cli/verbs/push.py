@@ -124,8 +124,8 @@ def push(
     replaced if it was changed on the worker, and deleted if you delete it here.
 
     If the target has the push of another folder, tpukit changes nothing there, unless you give
-    --overwrite. A checkout of the same git remote is no other folder, unless the last push had
-    uncommitted changes.
+    --overwrite. A checkout of the same git remote counts as the same folder, unless the last
+    push had uncommitted changes.
 
     Files with names typical of keys and passwords are left out. The home folder is never pushed.
     tpukit gives up a worker that makes no progress for as long as the timeout. With --watch, it

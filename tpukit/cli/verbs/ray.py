@@ -36,8 +36,8 @@ def up(
 ) -> View:
     """Install Ray on the workers of slices, and join them to one cluster.
 
-    The first worker of the first slice is the head, unless another one is. Run it again after a
-    preemption, or with one more slice: it starts only missing nodes. `watch --ray` does so after
+    The first worker of the first slice is the head, unless the cluster has one. Run it again after
+    a preemption, or with one more slice: it starts only missing nodes. `watch --ray` does so after
     each preemption. The slices need one network, on which Ray's ports are open; Google's rule
     default-allow-internal opens them.
 

@@ -38,7 +38,13 @@ Level = Annotated[
 ]
 Minutes = Annotated[
     float,
-    Option(metavar="M", min=0.0, max=24 * 60.0, help="Minutes of load at level 3; 0 means 10."),
+    Option(
+        metavar="M",
+        min=0.0,
+        max=24 * 60.0,
+        help="Minutes of load at level 3; default: 10.",
+        show_default=False,
+    ),
 ]
 
 PerChip = Annotated[bool, Option("--per-chip", help="Compute on each chip in its own process.")]

@@ -52,7 +52,10 @@ from tpukit.text import one_line
 class TrainFlags(PushFlags):
     """The folder of the program, the name of its run, and its results."""
 
-    push: Annotated[str, Option(metavar="DIRECTORY", help="Folder to push.")] = "."
+    push: Annotated[
+        str,
+        Option(metavar="DIRECTORY", help="Folder to push; default: this one.", show_default=False),
+    ] = "."
     run_id: Annotated[str, Option(metavar="RUN", help="Name of the run; default: the time.")] = ""
     per_chip: flag.PerChip = False
     fetch: Annotated[
@@ -81,8 +84,8 @@ def train(
     With --with or --requirements, tpukit first brings the environment up to date. The run is
     detached: Ctrl-C, a closed lid or a lost connection does not end it, and `tpukit attach` follows
     it again. The exit status is the highest of all workers. The push is refused if it would replace
-    a file that a program has written: name it with --fetch, or in .gitignore. For --per-chip see
-    `run`.
+    a file that a program has written: name it with --fetch, or in .gitignore. See `run` for
+    --per-chip.
 
     Examples:
       tpukit train demo -- python train.py --steps 1000

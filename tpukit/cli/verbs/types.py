@@ -7,6 +7,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from tpukit import accelerators
+from tpukit.accelerators import AcceleratorType
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.views import type_views
 from tpukit.console import View
@@ -45,6 +46,8 @@ def types(toolkit: Toolkit, prefix: Prefix = "", live: Live = False) -> View:
         if accelerator.name.startswith(spelled) and (not zone or zone in accelerator.facts.zones)
     ]
     if not matching:
+        if not zone:
+            AcceleratorType.parse(prefix)  # its error names the nearest type
         place = f" in {one_line(zone)}" if zone else ""
         raise BadInput(
             f"there is no accelerator type {one_line(prefix)}{place}".replace("  ", " "),

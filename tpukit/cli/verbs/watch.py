@@ -122,7 +122,7 @@ def watch(
     if attendance.list_:
         return _list(toolkit, name)
     if not name:
-        raise BadInput("no slice to watch was given", fix=Fix.command("tpukit", "list"))
+        raise BadInput("no slice to watch was given", fix=Fix.command("tpukit", "watch", "--help"))
     naming.check_name(name)
     if attendance.stop:
         return _stop(toolkit, name)

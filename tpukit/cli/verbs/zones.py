@@ -25,7 +25,7 @@ Prefix = Annotated[
 
 Capacity = Annotated[
     str,
-    Option("--capacity", metavar="TYPE", help="Show what earlier requests for a type came to."),
+    Option("--capacity", metavar="TYPE", help="Show the results of earlier requests for a type."),
 ]
 From = Annotated[
     str, Option("--from", metavar="FILE", help="Add a colleague's --capacity TYPE --json first.")
@@ -36,9 +36,9 @@ def zones(toolkit: Toolkit, prefix: Prefix = "", capacity: Capacity = "", from_:
     """List the zones that the API shows you, with the generations that they offer.
 
     An offered type may lack quota or capacity. The last column compares the API with our table.
-    With --capacity, it shows the places that were asked for a type from this machine, and makes no
-    call; --anywhere starts with the places that had one in the past week, and ends with those
-    that refused in the past day.
+    --capacity calls no API: it shows where this machine asked for a type, and the answers.
+    --anywhere starts with the places that gave a slice in the past week, and ends with those that
+    refused in the past day.
 
     Examples:
       tpukit zones
@@ -62,6 +62,8 @@ def zones(toolkit: Toolkit, prefix: Prefix = "", capacity: Capacity = "", from_:
     }
     shown = {zone: names for zone, names in rows.items() if names or not spelled}
     if not shown and not offered.silent:
+        if not any(type_.name.startswith(spelled) for type_ in accelerators.all_types()):
+            AcceleratorType.parse(prefix)  # its error names the nearest type
         raise BadInput(
             f"no zone offers {one_line(prefix)} to this project",
             fix=Fix.command("tpukit", "types", "--live"),

@@ -312,7 +312,7 @@ def _spawn(
         process.wait()
         raise _refusal(report) or TpukitError(
             "the emulator did not start",
-            why=_log_tail(home),
+            why=_log_tail(home) or "it could not even write to its log: the disk may be full",
             fix=Fix.command("less", str(home.log)),
         )
     # The emulator outlives this process; this keeps Popen from warning about that.
