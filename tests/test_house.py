@@ -51,7 +51,7 @@ ONLY_IMPORTER = {
 #: The parts of the agent that both ends use: of a copy, and of the output of a chip.
 SHARED = {
     *("tpukit.agent", "tpukit.agent.archives", "tpukit.agent.contents"),
-    "tpukit.agent.per_chip",
+    *("tpukit.agent.per_chip", "tpukit.agent.placing"),
 }
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 #: Programs that run on workers: sent as text, imported by nobody.

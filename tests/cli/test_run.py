@@ -189,6 +189,11 @@ def test_output_is_collected_complete_in_files(local: Local, crew: str, tmp_path
     wanted = "".join(f"{number}\n" for number in range(1, 100001))
     assert all((folder / f"crew-{number}.stdout").read_text() == wanted for number in range(4))
     assert (folder / "crew-3.stderr").read_text() == "end"
+    again = local.run("run", crew, "--output-directory", str(folder), "--", "touch started")
+    assert again.status == 2
+    assert f"error: cannot make {folder}/crew-0.stdout (File exists)" in again.err
+    assert (folder / "crew-0.stdout").read_text() == wanted
+    assert local.run("run", crew, "--", "test ! -e started").status == 0
 
 
 def test_output_comes_as_json_lines(local: Local, crew: str) -> None:

@@ -463,6 +463,22 @@ def test_links_empty_files_and_odd_names_arrive(one: Fleet, take: Take) -> None:
         assert path.read_bytes() == name
 
 
+def test_no_pipe_or_device_here_is_replaced(one: Fleet, take: Take, tmp_path: Path) -> None:
+    (one.home(0) / "folder").mkdir()
+    (one.home(0) / "folder" / "pipe").write_text("a file there")
+    (tmp_path / "folder").mkdir()
+    for name in ("pipe", "folder/pipe"):
+        os.mkfifo(tmp_path / name)
+    (tmp_path / "device").symlink_to("/dev/null")
+    for path, target in (("./folder/pipe", "pipe"), ("./folder/pipe", "device"), ("./folder", "")):
+        with pytest.raises(TpukitError) as refused:
+            take(path, target)
+        assert refused.value.reason == "it is neither a file nor a folder"
+    assert (tmp_path / "pipe").is_fifo()
+    assert (tmp_path / "folder" / "pipe").is_fifo()
+    assert (tmp_path / "device").is_symlink()
+
+
 @on_openssh("one")
 def test_what_holds_no_bytes_is_refused(one: Fleet, take: Take) -> None:
     os.mkfifo(one.home(0) / "pipe")

@@ -221,8 +221,10 @@ def test_merging_replaces_files_and_keeps_what_else_is_there(tmp_path: Path) -> 
 
 def test_what_stands_in_the_way_is_named(tmp_path: Path) -> None:
     (tmp_path / "target").touch()
-    with pytest.raises(TpukitError, match="target/file"):
-        unpack(archive(tmp_path / "archive", [("file", REGULAR, "x")]), tmp_path / "target")
+    members: list[Member] = [("file", REGULAR, "x")]
+    for content in (members, []):
+        with pytest.raises(TpukitError, match=r"/target$"):
+            unpack(archive(tmp_path / "archive", content), tmp_path / "target")
     assert (tmp_path / "target").read_text() == ""
 
 

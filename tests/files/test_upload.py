@@ -54,6 +54,25 @@ def staged(to: Fleet, payload: Payload, placement: Placement, index: int = 0) ->
 
 
 @on_openssh("one")
+def test_a_pipe_on_a_worker_is_neither_opened_nor_replaced(
+    one: Fleet, noise: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "pipe").write_text("a file here")
+    (one.home(0) / "folder").mkdir()
+    pipes = one.home(0) / "pipe", one.home(0) / "folder" / "pipe"
+    for pipe in pipes:
+        os.mkfifo(pipe)
+    tree = tree_payload(list(tree_members(tmp_path / "folder", "folder")))
+    into = Placement("./", "folder", into=True, kind="tree")
+    for payload, placement in ((file_payload(noise), file_to("./pipe")), (tree, into)):
+        (found,) = send(one, payload, placement, ByteCounter())
+        assert isinstance(found, TpukitError)
+        assert found.reason.endswith("pipe: it is neither a file nor a folder")
+    assert all(pipe.is_fifo() for pipe in pipes)
+
+
+@on_openssh("one")
 def test_a_file_arrives_with_its_mode_and_leaves_nothing_beside(one: Fleet, noise: Path) -> None:
     noise.chmod(0o750)
     placement = replace(file_to("./deep/down/copy"), mode=0o750)

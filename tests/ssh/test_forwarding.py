@@ -234,9 +234,32 @@ def test_a_service_that_is_not_there_ends_the_callers_connection_and_nothing_els
         silent.bind(("127.0.0.1", 0))
         nobody = silent.getsockname()[1]
         with kept(connect, Forward(0, nobody), Forward(0, echo.port)) as (ports, told):
-            assert ask(ports[0], b"") == b""
+            with pytest.raises(ConnectionResetError):  # not an empty answer
+                ask(ports[0], b"")
             assert ask(ports[1], b"x") == b"echo x"
             assert f"does not connect to 127.0.0.1:{nobody}" in told[0]
+
+
+@pytest.mark.parametrize(
+    ("listens", "allowed", "reason"),
+    [
+        (False, True, "nothing answers there"),
+        (True, False, "the worker does not allow it"),
+        (True, True, "no answer came in time"),
+    ],
+)
+def test_an_error_says_why_a_worker_does_not_connect(
+    connect: Callable[[], Connection], server: Server, listens: bool, allowed: bool, reason: str
+) -> None:
+    server.tunnels = allowed
+    with socket.socket() as service, ExitStack() as callers, connect() as connection:
+        service.bind(("127.0.0.1", 0))
+        if listens:
+            service.listen(0)
+            callers.enter_context(socket.create_connection(service.getsockname()))  # it is full now
+        with pytest.raises(TransportFailed) as refused:
+            connection.dial(service.getsockname(), Deadline.after(SystemClock(), 0.3))
+        assert refused.value.reason == reason
 
 
 def test_only_this_machine_can_connect(connect: Callable[[], Connection], echo: Echo) -> None:

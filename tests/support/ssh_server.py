@@ -178,7 +178,9 @@ class _Session(asyncssh.SSHServer):
     def connection_requested(
         self, dest_host: str, dest_port: int, orig_host: str, orig_port: int
     ) -> bool:
-        return self._server.tunnels
+        if not self._server.tunnels:  # as OpenSSH refuses it
+            raise asyncssh.ChannelOpenError(asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, "no tunnels")
+        return True
 
     def begin_auth(self, username: str) -> bool:
         self._server.ciphers.append(self._connection.get_extra_info("send_cipher"))

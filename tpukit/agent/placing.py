@@ -28,6 +28,12 @@ def merge(source: str, target: str) -> None:
             put_file(new, place)
 
 
+def check_replaceable(place: str) -> None:
+    """Raise `FileExistsError` if there is a device, a pipe or a socket at a place."""
+    if os.path.exists(place) and not os.path.isfile(place) and not os.path.isdir(place):
+        raise FileExistsError(errno.EEXIST, "it is neither a file nor a folder", place)
+
+
 def put_file(new: str, place: str) -> None:
     """Replace the file at a place in one step; follow a link there, as `cp` does."""
     move_file(new, place if os.path.islink(new) else os.path.realpath(place))
@@ -36,8 +42,10 @@ def put_file(new: str, place: str) -> None:
 def move_file(new: str, place: str) -> None:
     """Replace the file or link at a place by another one, in one step.
 
-    Programs that have the old file open keep it. The place may be on another disk.
+    Programs that have the old file open keep it. The place may be on another disk. Raises
+    `FileExistsError` if there is a device, a pipe or a socket.
     """
+    check_replaceable(place)
     try:
         os.rename(new, place)
     except OSError as error:

@@ -21,7 +21,7 @@ from typing import IO, Iterable, cast
 from tpukit.agent.archives import STATE_FOLDER, unpack
 from tpukit.agent.contents import CHUNK, FULL, hashed, inflated, inflater, write
 from tpukit.agent.main import Home, Request, say
-from tpukit.agent.placing import merge, put_file
+from tpukit.agent.placing import check_replaceable, merge, put_file
 from tpukit.agent.progress import ProgressReport
 from tpukit.agent.pushed_trees import apply_push
 
@@ -135,6 +135,7 @@ def _place(home: Home, request: Request) -> str:
         place = os.path.realpath(place)
         if os.path.isdir(place):
             sys.exit(f"{place} is a folder there")
+        check_replaceable(place)
     return place
 
 

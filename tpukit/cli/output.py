@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tpukit.console import Console
-from tpukit.errors import BadInput, TpukitError
+from tpukit.errors import BadInput, Fix, TpukitError
 from tpukit.text import one_line, sanitize
 
 if TYPE_CHECKING:
@@ -88,18 +88,24 @@ class Lines(Output):
 
 
 class Folder(Output):
-    """Writes each complete stream to its own file, SLICE-WORKER.stdout or SLICE-WORKER.stderr."""
+    """Writes each complete stream to its own new file, SLICE-WORKER.stdout or SLICE-WORKER.stderr.
+
+    Raises `BadInput` if one of the files exists.
+    """
 
     def __init__(self, path: Path, workers: Sequence[RemoteWorker]) -> None:
         self._path = path
         try:
             path.mkdir(parents=True, exist_ok=True)
+            for worker in workers:
+                for stream in ("stdout", "stderr"):
+                    self._file(worker, stream).open("xb").close()
         except OSError as error:
-            shown = one_line(str(path))
-            raise BadInput(f"cannot make the folder {shown}", why=error.strerror or "") from error
-        for worker in workers:  # empty the files of an earlier run
-            for stream in ("stdout", "stderr"):
-                self._file(worker, stream).write_bytes(b"")
+            raise BadInput(
+                f"cannot make {one_line(str(error.filename))}",
+                reason=error.strerror or "",
+                fix=Fix(note="choose a new folder; files of an earlier run stay as they are"),
+            ) from error
 
     def write(self, worker: RemoteWorker, stream: str, chunk: bytes) -> None:
         # Opened for each chunk: hundreds of workers have more streams than we may open files.

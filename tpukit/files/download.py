@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from io import FileIO
 from pathlib import Path
 
-from tpukit.agent import contents
+from tpukit.agent import contents, placing
 from tpukit.agent.archives import Unpacked
 from tpukit.errors import BadInput, Fix, NotFound, SecurityRefusal, TpukitError
 from tpukit.files.unpack import link_in_the_way, unpack, unwritable
@@ -125,6 +125,10 @@ def download(
     for folder in filter(os.path.isdir, (target, place)):
         if not folder.resolve().is_relative_to((chosen or target).resolve()):
             raise link_in_the_way(folder)
+    try:
+        placing.check_replaceable(str(place))
+    except OSError as error:
+        raise unwritable(error) from error
     digest = hashlib.sha256(f"{source.path}\0{place.name}".encode("utf-8", "surrogateescape"))
     part = place.parent / f".tpukit-{digest.hexdigest()[:32]}.part"
     with _opened(part) as file:

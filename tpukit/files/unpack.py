@@ -9,7 +9,7 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
-from tpukit.agent import archives
+from tpukit.agent import archives, placing
 from tpukit.agent.archives import Unpacked
 from tpukit.errors import Fix, SecurityRefusal, TpukitError
 from tpukit.text import one_line, shown_path
@@ -55,12 +55,12 @@ def unpack(
 
 def _merge(source: Path, target: Path) -> None:
     """Move the contents of a folder into another one, and replace files of the same names."""
-    if not os.path.lexists(target):
+    if not target.is_dir():
         target.mkdir(stat.S_IMODE(source.stat().st_mode))
     for new in sorted(source.iterdir()):
         place = target / new.name
         if new.is_symlink() or not new.is_dir() or not os.path.lexists(place):
-            new.replace(place)
+            placing.move_file(str(new), str(place))
         elif place.is_symlink():
             raise link_in_the_way(place)
         else:

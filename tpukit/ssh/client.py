@@ -249,10 +249,10 @@ class Connection(AbstractContextManager["Connection"]):
     def dial(self, place: tuple[str, int], deadline: Deadline) -> Any:
         """Return a stream (a paramiko channel) from the worker to an (address, port).
 
-        Raises `TransportFailed` if nothing listens there, or the connection broke.
+        Raises `TransportFailed` if nothing answers there, or the connection broke.
         """
         what = f"{self.label} does not connect to {one_line('{}:{}'.format(*place))}"
-        with self._asking(what, refused="nothing listens there"):
+        with self._asking(what, refused="nothing answers there"):
             origin, limit = (LOOPBACK, 0), seconds(deadline)
             return self._transport.open_channel("direct-tcpip", place, origin, timeout=limit)
 
@@ -273,7 +273,10 @@ class Connection(AbstractContextManager["Connection"]):
         try:
             yield
         except FAILURES as error:
-            raise TransportFailed(what, reason=self._cause(refused), why=why) from error
+            code = getattr(error, "code", 0)  # of a refused channel: RFC 4254, section 5.1
+            known = {0: "no answer came in time", 1: "the worker does not allow it"}
+            cause = self._cause(known.get(code, refused))
+            raise TransportFailed(what, reason=cause, why=why) from error
 
     def _cause(self, otherwise: str) -> str:
         # Channels notice a broken connection a moment before the transport's thread ends.

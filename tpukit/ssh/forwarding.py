@@ -27,8 +27,6 @@ from tpukit.text import one_line
 _CHUNK = 1 << 16
 #: Seconds between checks of the connection, and seconds that a caller waits for a new one.
 _POLL_SECONDS, _WAIT_SECONDS = 0.5, 20.0
-#: With this SO_LINGER, closing a socket resets its connection: see socket(7).
-_RESET = struct.pack("ii", 1, 0)
 #: The local port, the host and its port; a host of digits only would be a port.
 _FORWARD = re.compile(
     r"(?:(\d{1,5}):)?(?:((?=\d*[A-Za-z.])[A-Za-z0-9][\w.-]*|\[[0-9A-Fa-f:.]+\]):)?(\d{1,5})",
@@ -170,6 +168,7 @@ class Tunnels(AbstractContextManager["Tunnels"]):
 
     def _lead(self, accepted: socket.socket, forward: Forward) -> None:
         with accepted:
+            _reset_at_close(accepted, True)  # no answer must not look like an empty one
             if not self._connected.wait(_WAIT_SECONDS) or self._connection is None:
                 return
             limit = Deadline.after(self.clock, _WAIT_SECONDS)
@@ -178,6 +177,7 @@ class Tunnels(AbstractContextManager["Tunnels"]):
             except TpukitError as error:
                 self.on_change(error.summary())
                 return
+            _reset_at_close(accepted, False)
             splice(accepted, stream)
 
 
@@ -246,5 +246,11 @@ def _copy_back(channel: Any, local: socket.socket) -> None:
             end = socket.SHUT_RDWR if channel.closed else socket.SHUT_WR
     with contextlib.suppress(OSError):
         if end == socket.SHUT_RD:
-            local.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            _reset_at_close(local, True)
         local.shutdown(end)
+
+
+def _reset_at_close(connected: socket.socket, is_reset: bool) -> None:
+    """Let the other side see a reset when the socket is closed, or a normal end: socket(7)."""
+    with contextlib.suppress(OSError):  # macOS refuses it after the other side has gone
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", is_reset, 0))

@@ -35,7 +35,7 @@ class OutputFlags:
 
     worker: flag.Workers = "all"
     output_directory: Annotated[
-        str, Option(metavar="DIRECTORY", help="Write each worker's log to a file instead.")
+        str, Option(metavar="DIRECTORY", help="Write each worker's log to a new file instead.")
     ] = ""
     json_lines: Annotated[
         bool, Option("--json-lines", help="Print each line of output as a JSON document.")

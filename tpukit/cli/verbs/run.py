@@ -55,7 +55,7 @@ class RunFlags:
     ] = False
     stdin: Annotated[bool, Option("--stdin", help="Send standard input to every worker.")] = False
     output_directory: Annotated[
-        str, Option(metavar="DIRECTORY", help="Write each stream to a file instead.")
+        str, Option(metavar="DIRECTORY", help="Write each stream to a new file instead.")
     ] = ""
     json_lines: Annotated[
         bool, Option("--json-lines", help="Print each line of output as a JSON document.")
