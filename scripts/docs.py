@@ -115,7 +115,8 @@ def _flag(flag: Any) -> str:
 
 def _meaning(flag: Any) -> str:
     default = flag.default
-    return f"{flag.help} Default: {default}." if default and not flag.is_flag else flag.help
+    told = default and not flag.is_flag and flag.show_default
+    return f"{flag.help} Default: {default}." if told else flag.help
 
 
 def settings() -> str:
