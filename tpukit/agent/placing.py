@@ -35,17 +35,20 @@ def check_replaceable(place: str) -> None:
 
 
 def put_file(new: str, place: str) -> None:
-    """Replace the file at a place in one step; follow a link there, as `cp` does."""
-    move_file(new, place if os.path.islink(new) else os.path.realpath(place))
+    """Replace the file at a place in one step; follow a link there, as `cp` does.
+
+    Raises `FileExistsError` if there is a device, a pipe or a socket.
+    """
+    place = place if os.path.islink(new) else os.path.realpath(place)
+    check_replaceable(place)
+    move_file(new, place)
 
 
 def move_file(new: str, place: str) -> None:
     """Replace the file or link at a place by another one, in one step.
 
-    Programs that have the old file open keep it. The place may be on another disk. Raises
-    `FileExistsError` if there is a device, a pipe or a socket.
+    Programs that have the old file open keep it. The place may be on another disk.
     """
-    check_replaceable(place)
     try:
         os.rename(new, place)
     except OSError as error:

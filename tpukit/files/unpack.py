@@ -60,7 +60,8 @@ def _merge(source: Path, target: Path) -> None:
     for new in sorted(source.iterdir()):
         place = target / new.name
         if new.is_symlink() or not new.is_dir() or not os.path.lexists(place):
-            placing.move_file(str(new), str(place))
+            placing.check_replaceable(str(place))
+            new.replace(place)
         elif place.is_symlink():
             raise link_in_the_way(place)
         else:

@@ -64,7 +64,7 @@ def meaning(queued: QueuedResource) -> str:
 def find_queued(provider: SliceProvider, name: str, zone: str = "") -> QueuedResource:
     """Return the request of that name, from any zone or the given one.
 
-    Raises the errors of `in_one_zone`.
+    Raises `NotFound` and the other errors of `in_one_zone`.
     """
     if zone:
         try:

@@ -56,7 +56,7 @@ def kill(
     from tpukit.jobs.end import signal_name
 
     if bool(run) == how.all and (run or not how.all_holders):
-        fix = Fix.command("tpukit", "jobs", name, note="lists the runs")
+        fix = Fix.command("tpukit", "jobs", note="lists the runs with their slices")
         raise BadInput("name one run to end, or give --all", fix=fix)
     first, grace = signal_name(how.signal), flag.seconds(how.grace, "--grace")
     toolkit = toolkit.by(route)
