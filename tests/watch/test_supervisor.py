@@ -220,11 +220,6 @@ def test_a_watch_that_is_taken_up_leaves_a_stranger_of_the_name_alone(scene: Sce
     assert scene.cloud.tpu.get(ZONE, "demo") == before
 
 
-def test_a_watch_says_how_its_command_ended(scene: Scene) -> None:
-    assert scene.watch(scene.end) == 0
-    assert scene.said[-1] == "the command ended with status 0"
-
-
 def test_a_watch_that_knows_no_id_yet_does_not_take_a_stranger_of_the_name(scene: Scene) -> None:
     scene.vanish()
     scene.cloud.tpu.create(naming.labelled(scene.cloud.request("demo"), "bob", "bobs"))

@@ -150,7 +150,6 @@ class Watcher:
     def _finish(self, status: int) -> None:
         """Record the exit status, and delete the slice if that was requested."""
         ends = self._spec.delete_when_done and status == 0
-        self.say(f"the command ended with status {status}")
         if self._watch.status is None:
             state = WATCHING if ends else ENDED
             try:
