@@ -75,34 +75,35 @@ def test_a_create_that_stalls_ends_by_its_timeout_and_may_still_appear(
     assert "may still appear" in done.err
 
 
-def test_a_key_that_a_full_disk_has_no_room_for_is_no_bad_input(
-    prompt_cloud: Cloud, tmp_path: Path
-) -> None:
-    """A process that may write no byte into any file has EFBIG where a full disk has ENOSPC."""
-    words = (sys.executable, "-P", "-m", "tpukit", "create", "v3-8", "demo")
-    done = subprocess.run(
-        ["sh", "-c", 'ulimit -f 0; exec "$@"', "sh", *words],
-        env={**prompt_cloud.environment(), "TPUKIT_HOME": str(tmp_path / "new")},
+def without_room(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    """Run tpukit in a process that may write no byte into any file.
+
+    It has EFBIG where a full disk has ENOSPC.
+    """
+    line = (sys.executable, "-P", "-m", "tpukit", *words)
+    return subprocess.run(
+        ["sh", "-c", 'ulimit -f 0; exec "$@"', "sh", *line],
+        env=environment,
         capture_output=True,
         text=True,
         check=False,
         timeout=60,
     )
+
+
+def test_a_key_that_a_full_disk_has_no_room_for_is_no_bad_input(
+    prompt_cloud: Cloud, tmp_path: Path
+) -> None:
+    home = {"TPUKIT_HOME": str(tmp_path / "new")}
+    done = without_room({**prompt_cloud.environment(), **home}, "create", "v3-8", "demo")
     assert done.returncode == 1, done.stderr
     assert "error: this machine's disk has no room" in done.stderr
     assert prompt_cloud.nodes() == []
 
 
 def test_an_emulator_that_may_not_write_is_said_to_lack_room(tmp_path: Path) -> None:
-    words = (sys.executable, "-P", "-m", "tpukit", "--local", "list")
-    done = subprocess.run(
-        ["sh", "-c", 'ulimit -f 0; exec "$@"', "sh", *words],
-        env={**bare_environment(tmp_path), "TPUKIT_HOME": str(tmp_path / "new")},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    home = {"TPUKIT_HOME": str(tmp_path / "new")}
+    done = without_room({**bare_environment(tmp_path), **home}, "--local", "list")
     assert done.returncode == 1, done.stderr
     assert "disk" in done.stderr
 

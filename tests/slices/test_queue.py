@@ -308,18 +308,18 @@ def test_every_state_of_the_api_has_a_meaning() -> None:
     assert queue.states().keys() == names - {"STATE_UNSPECIFIED"}
 
 
-@pytest.mark.parametrize("what", [ensure, wait, delete])
+@pytest.mark.parametrize("step", [ensure, wait, delete])
 def test_a_refused_read_leaves_a_request_that_its_error_names(
-    cloud: Cloud, clock: FakeClock, what: Callable[[Cloud, Any], object]
+    cloud: Cloud, clock: FakeClock, step: Callable[[Cloud, Any], object]
 ) -> None:
     """Google may fill it, and then its slices bill."""
     wanted = request(cloud)
     cloud.fault(method="queuedResources.create", kind="wait", seconds=7200.0, times=1)
-    given = wanted if what is ensure else ensure(cloud, wanted)[0]
+    given = wanted if step is ensure else ensure(cloud, wanted)[0]
     refused = {"method": "queuedResources.get", "status": "PERMISSION_DENIED", "probability": 1.0}
     at_sleep(clock, 1, lambda: cloud.fault(**refused))
     with pytest.raises(NotAllowed) as raised:
-        what(cloud, given)
+        step(cloud, given)
     assert [line.split(";")[0] for line in raised.value.exists] == [
         f"queued resource pair in {ZONE}"
     ]

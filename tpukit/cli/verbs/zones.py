@@ -36,7 +36,7 @@ def zones(toolkit: Toolkit, prefix: Prefix = "", capacity: Capacity = "", from_:
     """List the zones that the API shows you, with the generations that they offer.
 
     An offered type may lack quota or capacity. The last column compares the API with our table.
-    --capacity calls no API: it shows where this machine asked for a type, and the answers.
+    --capacity calls no API: it lists this machine's earlier requests for a type, and the answers.
     --anywhere starts with the places that gave a slice in the past week, and ends with those that
     refused in the past day.
 
