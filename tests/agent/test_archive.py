@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -29,18 +31,53 @@ def test_the_agent_is_sent_once_and_again_if_it_is_gone(tmp_path: Path) -> None:
     assert len(worker.commands) == 3
     hold(worker)
     assert len(worker.commands) == 4
-    (archive,) = (tmp_path / ".tpukit/agent").iterdir()
-    assert (archive.name, archive.stat().st_mode & 0o777) == (agent_client.archive_name(), 0o600)
-    archive.unlink()
+    (folder,) = (tmp_path / ".tpukit/agent").iterdir()
+    program = tmp_path / agent_client.program()
+    assert (program.parent, program.stat().st_mode & 0o777) == (folder, 0o600)
+    program.unlink()
     hold(worker)
     assert len(worker.commands) == 7
 
 
+def test_its_files_are_compiled_once_and_not_by_root(tmp_path: Path) -> None:
+    worker = LocalWorker(tmp_path)
+    (tmp_path / ".tpukit/venvs").mkdir(parents=True)
+    hold(worker)
+    folder = (tmp_path / agent_client.program()).parent
+    (compiled,) = folder.glob("tpukit/agent/__pycache__/main.*.pyc")
+    before = compiled.stat()
+    hold(worker)
+    assert compiled.stat() == before
+    if os.geteuid():
+        pytest.skip("only root can work for the owner of these files")
+    shutil.rmtree(compiled.parent)
+    os.chown(folder, 65534, -1)
+    hold(worker)
+    assert not compiled.parent.exists()
+
+
+def test_two_may_send_it_at_once_and_a_rest_of_it_is_replaced(tmp_path: Path) -> None:
+    words = [sys.executable, "-I", "-S", "-c", agent_client._UNPACK, "agent"]
+    folder = tmp_path / "agent"
+    for left in (folder, folder / "tpukit"):
+        shutil.rmtree(folder, ignore_errors=True)
+        left.mkdir(parents=True)
+        senders = [subprocess.Popen(words, stdin=subprocess.PIPE, cwd=tmp_path) for _ in range(2)]
+        for sender in senders:
+            sender.communicate(agent_client.archive(), timeout=60)
+        assert [sender.returncode for sender in senders] == [0, 0]
+        assert [path.name for path in tmp_path.iterdir()] == ["agent"]
+        assert (folder / "tpukit/agent/main.py").exists()
+
+
 def test_an_archive_that_arrives_in_part_is_not_kept_and_runs_from_memory(tmp_path: Path) -> None:
     worker = LocalWorker(tmp_path, environment={"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"})
-    program = tmp_path / "bin/cat"
+    program = tmp_path / "bin/python3"
     program.parent.mkdir()
-    program.write_text("#!/bin/sh\nexec head -c 100\n")
+    own = sys.executable
+    program.write_text(
+        f'#!/bin/sh\ncase $* in *zipfile*) head -c 100 | {own} "$@" ;; *) exec {own} "$@" ;; esac\n'
+    )
     program.chmod(0o755)
     (tmp_path / ".tpukit/venvs").mkdir(parents=True)  # else the end of a lock leaves nothing there
     hold(worker)

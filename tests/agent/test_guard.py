@@ -242,7 +242,7 @@ def test_a_second_one_takes_the_place_of_the_first(prompt_cloud: Cloud, tmp_path
             os.kill(pid, signal.SIGKILL)
 
 
-def test_it_needs_no_archive_that_a_client_has_sent(prompt_cloud: Cloud, tmp_path: Path) -> None:
+def test_it_needs_no_agent_that_a_client_has_sent(prompt_cloud: Cloud, tmp_path: Path) -> None:
     """systemd starts it again after that one has gone: here we do."""
     prompt_cloud.tpu.create(labelled(prompt_cloud, labels={EXPIRES: FAR}))
     pid = installed_process(prompt_cloud, tmp_path)
@@ -258,6 +258,6 @@ def test_it_needs_no_archive_that_a_client_has_sent(prompt_cloud: Cloud, tmp_pat
 
 def alive(pid: int) -> bool:
     try:
-        return "guard/agent.pyz" in Path(f"/proc/{pid}/cmdline").read_text()
+        return ".tpukit/guard/" in Path(f"/proc/{pid}/cmdline").read_text()
     except OSError:
         return False

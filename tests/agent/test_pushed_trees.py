@@ -69,10 +69,10 @@ OWN: Files = {
 #: Python audits these calls before it changes something: all may end at each of them.
 _CALLS = ("chmod", "mkdir", "remove", "rename", "rmdir", "symlink", "utime")
 CHANGING = ("open", *(f"os.{name}" for name in _CALLS))
-#: Runs an archive, and at one of these calls does something.
+#: Runs a program, and at one of these calls does something.
 HOOKED = """
 import os, runpy, sys
-calls, at, end, events, archive = sys.argv[1:6]
+calls, at, end, events, program = sys.argv[1:6]
 sys.argv[:] = sys.argv[5:]
 counted = os.open(calls, os.O_WRONLY | os.O_APPEND)
 number = 0
@@ -86,8 +86,7 @@ def hook(event, words):
             exec(end)
 
 sys.addaudithook(hook)
-sys.path.insert(0, archive)
-runpy.run_path(archive, run_name="__main__")
+runpy.run_path(program, run_name="__main__")
 """
 KILL = "os.kill(os.getpid(), 9)"
 FULL_DISK = "raise OSError(28, 'No space left on device')"

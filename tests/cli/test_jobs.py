@@ -167,7 +167,7 @@ def attached(local: Local, name: str, state: str) -> set[str]:
 
 
 #: In place of the agent: as where a disk hangs.
-SILENT = 'for agent in ~/.tpukit/agent/*; do echo "import time; time.sleep(1000)" >$agent; done'
+SILENT = 'echo "import time; time.sleep(1000)" | tee ~/.tpukit/agent/*/__main__.py'
 
 
 @pytest.mark.slow
@@ -185,7 +185,7 @@ def test_a_worker_that_answers_nothing_holds_no_command_up(local: Local, team: s
             shown = "out" if words[0] == "logs" else team
             assert shown in done.out, done.err
     finally:
-        assert local.run("run", team, "--worker", "1", "--", "rm ~/.tpukit/agent/*").status == 0
+        assert local.run("run", team, "--worker", "1", "--", "rm -r ~/.tpukit/agent").status == 0
 
 
 def test_kill_wants_to_know_what(local: Local, team: str) -> None:

@@ -135,7 +135,6 @@ def refuse(event, words):
         raise PermissionError(errno.EPERM, "Operation not permitted")
 sys.addaudithook(refuse)
 sys.argv = sys.argv[1:]
-sys.path.insert(0, sys.argv[0])
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
@@ -146,7 +145,8 @@ def test_a_notice_says_how_many_hard_links_became_files(one: Fleet, tmp_path: Pa
     tools = tmp_path / "tools"
     tools.mkdir()
     (tools / "hook").write_text(WITHOUT_LINKS)
-    (tools / "python3").write_text(f'#!/bin/sh\nshift 2\nexec {real} -I -S {tools}/hook "$@"\n')
+    line = f'[ "$3" = -c ] || set -- -I -S {tools}/hook "${{@:3}}"'
+    (tools / "python3").write_text(f'#!/bin/bash\n{line}\nexec {real} "$@"\n')
     (tools / "python3").chmod(0o755)
     one.servers[0].path = f"{tools}:{one.servers[0].path}"
     tree = make_tree(tmp_path / "tree")

@@ -9,7 +9,7 @@ import tracemalloc
 from collections.abc import Callable
 
 import pytest
-from support.agent_program import ask_agent
+from support.agent_program import ask_agent, put_agent
 from support.transfer_workers import NEVER, ByteCounter, Fleet
 
 from files.test_upload import file_to
@@ -26,6 +26,7 @@ SIZE = 1 << 20
 
 
 def instead_of_python(one: Fleet, text: str) -> None:
+    put_agent(one.home(0))
     tools = one.home(0).parent / "tools"
     tools.mkdir()
     (tools / "python3").write_text(f"#!/bin/sh\n{text}\n")

@@ -248,7 +248,6 @@ import os, runpy, sys
 name = sys.argv.pop(1)
 sys.argv.pop(0)
 setattr(os, name, lambda *_: os.kill(os.getpid(), 9))
-sys.path.insert(0, sys.argv[0])
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
@@ -269,7 +268,7 @@ def test_a_start_that_is_cut_off_has_started_nothing(tmp_path: Path, place: str)
     assert [path.name for path in (tmp_path / ".tpukit/jobs").iterdir()] == ["cut"]
 
 
-def test_a_job_goes_on_when_the_agent_s_archive_is_gone(
+def test_a_job_goes_on_when_the_agent_is_gone(
     connect: Callable[[], Connection], server: Server, within: Within
 ) -> None:
     """An update of tpukit brings another one, and removes old ones."""

@@ -61,7 +61,7 @@ def spoil(workers: list[RemoteWorker], servers: list[Server]) -> Callable[[str],
     runs.follow(workers, "train", lambda *_: None, CLOCK)
 
     def spoil(program: str) -> None:
-        agent = servers[1].home / ".tpukit/agent" / agent_client.archive_name()
+        agent = servers[1].home / agent_client.program()
         agent.write_text(program)
 
     return spoil

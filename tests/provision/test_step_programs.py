@@ -303,9 +303,9 @@ def test_a_step_of_which_a_worker_says_nothing_is_not_taken_for_one_that_holds(
     from tpukit.provision.system_apply import read_plan
     from tpukit.provision.system_steps import parse
 
-    archive = put_agent(tmp_path)
+    program = put_agent(tmp_path)
     system = {"steps": {}, "ledgers": {}, "ended_jobs": [], "open_jobs": []}
     answer = json.dumps({"system": system, "environments": None})
-    archive.write_text(f"print({f'tpukit-agent {answer}'!r})")
+    program.write_text(f"print({f'tpukit-agent {answer}'!r})")
     with pytest.raises(ProvisionFailed, match="facts cannot be read"):
         read_plan([LocalWorker(tmp_path).remote()], [parse("limits")], seconds(60))

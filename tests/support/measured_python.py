@@ -82,13 +82,13 @@ def main(packages: str, *words: str) -> None:
 
 
 def _is_agent(words: tuple[str, ...]) -> bool:
-    """Return True for the archive, and False for a program that a test has put in its place."""
+    """Return True for the agent, and False for a program that a test has put in its place."""
     file = Path(words[2]) if words[:2] == ("-I", "-S") and words[2:] else None
-    return bool(file and file.suffix == ".pyz" and file.read_bytes().startswith(b"PK"))
+    return bool(file and file.name == "__main__.py" and "tpukit.agent.main" in file.read_text())
 
 
 def _run_agent(packages: str, words: tuple[str, ...]) -> None:
-    """Run the agent from the package's files, of which its archive was made."""
+    """Run the agent from the package's files, of which its folder was made."""
     sys.path[:0] = [str(PACKAGE.parent)]
     sys.path.append(packages)
     import coverage

@@ -1,6 +1,6 @@
 """Do one thing on a worker, and answer.
 
-    python3 -I -S ARCHIVE FOLDER TEMPORARY EMULATED VERB
+    python3 -I -S PROGRAM FOLDER TEMPORARY EMULATED VERB
 
 The first line of standard input is the request, a JSON object. The verb may read more after it.
 FOLDER is the user's ~/.tpukit, TEMPORARY the folder for temporary files; EMULATED is the number of

@@ -1,7 +1,7 @@
 """The guard: deletes this slice when its time is up, or when its devices are idle for too long.
 
 The slice's labels set both limits, and the guard reads them before each decision. It runs from its
-own copy of the agent, because clients remove old archives of the agent.
+own copy of the agent, because clients remove old agents.
 """
 
 from __future__ import annotations
@@ -181,13 +181,15 @@ def _start(home: Home, watched: Request) -> str:
     """Copy the agent, start the guard from the copy, and return "systemd" or "process"."""
     folder = f"{home.folder}/guard"
     os.makedirs(folder, 0o700, exist_ok=True)
-    program, request = f"{folder}/agent.pyz", f"{folder}/request.json"
-    shutil.copyfile(sys.argv[0], f"{program}.new")
+    agent, request = f"{folder}/{os.path.basename(sys.path[0])}", f"{folder}/request.json"
+    if not os.path.isdir(agent):
+        shutil.rmtree(f"{folder}/new", ignore_errors=True)
+        shutil.copytree(sys.path[0], f"{folder}/new")
+        os.rename(f"{folder}/new", agent)
     with open(f"{request}.new", "w") as file:
         file.write(json.dumps(watched) + "\n")
-    for path in (program, request):
-        os.replace(f"{path}.new", path)
-    python = [sys.executable or "/usr/bin/python3", "-I", "-S", program]
+    os.replace(f"{request}.new", request)
+    python = [sys.executable or "/usr/bin/python3", "-I", "-S", f"{agent}/__main__.py"]
     command = [*python, home.folder, home.temporary, str(home.emulated_devices), "guard"]
     if _has_systemd():
         _start_service(_SERVICE.format(command=" ".join(command), request=request))

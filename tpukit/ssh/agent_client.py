@@ -1,7 +1,7 @@
 """The client of tpukit's agent, which works on a worker if a line of shell is not enough.
 
-The agent is one archive of `tpukit/agent`. A worker gets it once, and keeps it in a file named by
-its digest.
+A worker gets the files of `tpukit/agent` once, as an archive, and keeps them in a folder named by
+their digest. There Python compiles a file once, and not for each question.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import hashlib
 import io
 import json
 import re
-import secrets
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
@@ -35,12 +34,12 @@ Value = TypeVar("Value")
 Model = TypeVar("Model", bound="BaseModel")
 #: The user of the agent: the login's, root if sudo needs no password, or always root.
 Root = Literal["no", "if possible", "yes"]
-#: The statuses of a worker that has no python3, and of one that does not have the archive.
+#: The statuses of a worker that has no python3, and of one that does not have the agent.
 _NO_PYTHON, _ABSENT = 127, 69
 #: The beginning of an answer, and the pattern of a whole one.
 ANSWERS = b"tpukit-agent "
 _ANSWER = re.compile(rb"^tpukit-agent (\{.*\})$", re.MULTILINE)
-#: Archives that nobody has sent for so many days are removed with the next one that is sent.
+#: Agents that are older than so many days are removed when another one is sent.
 _KEPT_DAYS = 30
 _MOST = 1 << 53
 #: Root may be unable to read the user's home folder, if that is on NFS.
@@ -50,15 +49,15 @@ _SUDO = {
     "yes": "set -- sudo -n\n",
 }
 _START = """\
-agent=$tpukit/agent/{name}
+agent=$HOME/{program}
 [ -f "$agent" ] || {absent}
 set --
-{sudo}set -- "$@" python3 -I -S {program} "$tpukit" "${{TMPDIR:-/tmp}}"
+{sudo}set -- "$@" python3 -I -S {run} "$tpukit" "${{TMPDIR:-/tmp}}"
 exec "$@" "${{TPUKIT_EMULATED_DEVICES:-}}" {verb}
 """
 _LOOK = f"""\
 command -v python3 >/dev/null || exit {_NO_PYTHON}
-[ -f "$tpukit/agent/$1" ] || exit {_ABSENT}
+[ -f "$HOME/$1" ] || exit {_ABSENT}
 """
 #: Runs an archive that comes on standard input, before the request, for a disk without room.
 _FROM_MEMORY = """\
@@ -68,16 +67,35 @@ with open(agent, "wb", closefd=False) as file:
     file.write(sys.stdin.buffer.read({size}))
 runpy.run_path("/proc/self/fd/%d" % agent, run_name="__main__")
 """
-_STORE = f"""\
+_STORE = """\
 umask 077
-mkdir -p "$tpukit/agent" && cd "$tpukit/agent" || exit 1
-new=$1.$3
-trap 'rm -f "$new"' EXIT
-cat >"$new" && [ "$(($(wc -c <"$new")))" -eq "$2" ] && mv -f "$new" "$1" || exit 1
-find . -type f -mtime +{_KEPT_DAYS} -exec rm -f {{}} + 2>/dev/null || : # two at once
+mkdir -p "$tpukit/agent" && cd "$tpukit/agent" && exec python3 -I -S -c {unpack} "$1"
+"""
+#: Unpacks an archive that comes on standard input. Two of them may work at once.
+_UNPACK = f"""\
+import io, os, shutil, sys, tempfile, time, zipfile
+name, new = sys.argv[1], tempfile.mkdtemp(dir=".")
+try:
+    with zipfile.ZipFile(io.BytesIO(sys.stdin.buffer.read())) as archive:
+        archive.extractall(new)
+    try:
+        os.rename(new, name)
+    except OSError:
+        if not os.path.exists(name + "/__main__.py"):  # a rest of it
+            shutil.rmtree(name)
+            os.rename(new, name)
+finally:
+    shutil.rmtree(new, ignore_errors=True)
+for old in os.listdir():
+    if os.path.getmtime(old) < time.time() - {_KEPT_DAYS} * 86400:
+        shutil.rmtree(old, ignore_errors=True)
 """
 _MAIN = """\
-import sys
+import os, sys
+folder = os.path.dirname(__file__)
+sys.path.insert(0, folder)
+# Root leaves no compiled files that the folder's owner could not remove.
+sys.dont_write_bytecode = os.stat(folder).st_uid != os.geteuid()
 try:
     from tpukit.agent.main import main
 except ImportError as error:
@@ -153,34 +171,44 @@ class AgentAnswer:
 
 
 @cache
-def archive() -> bytes:
-    """Return the archive: the same bytes for the same sources."""
+def _sources() -> Mapping[str, str]:
     sources = {"__main__.py": _MAIN, "tpukit/__init__.py": ""}
     for folder in ("agent", "agent/system"):
         for file in resources.files("tpukit").joinpath(folder).iterdir():
             if file.name.endswith((".py", ".sh")):
                 sources[f"tpukit/{folder}/{file.name}"] = file.read_text("utf-8")
+    return sources
+
+
+@cache
+def archive() -> bytes:
+    """Return the archive that a worker unpacks."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archived:
-        for name in sorted(sources):
-            archived.writestr(zipfile.ZipInfo(name), sources[name], zipfile.ZIP_DEFLATED)
+        for name, text in _sources().items():
+            archived.writestr(name, text)
     return packed.getvalue()
 
 
 @cache
-def archive_name() -> str:
-    """Return the name of the archive's file on a worker."""
-    return f"{hashlib.sha256(archive()).hexdigest()[:32]}.pyz"
+def digest() -> str:
+    """Return the name of the agent's folder on a worker: the same for the same files."""
+    return hashlib.sha256(json.dumps(_sources(), sort_keys=True).encode()).hexdigest()[:32]
+
+
+def program() -> str:
+    """Return the path of the agent's program on a worker, below the home folder."""
+    return f"{ROOT}/agent/{digest()}/__main__.py"
 
 
 def start_line(verb: str, root: Root = "no", in_memory: bool = False) -> str:
     """Return the shell line that starts the agent, in any login shell."""
-    program, absent = '"$agent"', f"exit {_ABSENT}"
+    run, absent = '"$agent"', f"exit {_ABSENT}"
     if in_memory:
-        program = "-c " + quote([_FROM_MEMORY.format(size=len(archive()))])
+        run = "-c " + quote([_FROM_MEMORY.format(size=len(archive()))])
         absent = "agent="
-    given = {"program": program, "absent": absent, "sudo": _SUDO[root], "verb": verb}
-    return shell_line(_START.format(name=archive_name(), **given))
+    given = {"run": run, "absent": absent, "sudo": _SUDO[root], "verb": verb}
+    return shell_line(_START.format(program=program(), **given))
 
 
 def job_command(verb: str, request: Mapping[str, Any], python: str) -> str:
@@ -188,16 +216,14 @@ def job_command(verb: str, request: Mapping[str, Any], python: str) -> str:
 
     The interpreter `python` is a shell word. The request is visible in listings of jobs.
     """
-    given, archive = quote([json.dumps(request)]), shell_word(f"{ROOT}/agent/{archive_name()}")
-    return f"echo {given} | {python} -I -S {archive} {shell_word(ROOT)} /tmp 0 {verb}"
+    given, agent = quote([json.dumps(request)]), shell_word(program())
+    return f"echo {given} | {python} -I -S {agent} {shell_word(ROOT)} /tmp 0 {verb}"
 
 
 def become(verb: str, request: Mapping[str, Any]) -> str:
     """Return the POSIX shell text that becomes the agent, which must be on the worker, in a run."""
-    archive, root = shell_word(f"{ROOT}/agent/{archive_name()}"), shell_word(ROOT)
-    start = (
-        f'exec python3 -I -S {archive} {root} "${{TMPDIR:-/tmp}}" "${{TPUKIT_EMULATED_DEVICES:-}}"'
-    )
+    start = f"exec python3 -I -S {shell_word(program())} {shell_word(ROOT)}"
+    start += ' "${TMPDIR:-/tmp}" "${TPUKIT_EMULATED_DEVICES:-}"'
     return f"{start} {verb} <<'END'\n{json.dumps(request)}\nEND\n"
 
 
@@ -207,7 +233,7 @@ def ensure(connection: Connection, *, deadline: Deadline) -> None:
     Raises `TpukitError` if the worker has no python3 or cannot keep the agent, and what
     `Connection.run` raises.
     """
-    done = connection.run(shell_line(_LOOK, [archive_name()]), deadline=deadline)
+    done = connection.run(shell_line(_LOOK, [program()]), deadline=deadline)
     if done.status == _NO_PYTHON:
         raise _no_python(connection.label)
     if done.status == _ABSENT and not _store(connection, deadline):
@@ -306,5 +332,5 @@ def parsed(label: str, text: bytes) -> AgentAnswer:
 
 def _store(connection: Connection, deadline: Deadline) -> bool:
     """Return True if the worker keeps the agent from now on."""
-    words = (archive_name(), str(len(archive())), secrets.token_hex(8))
-    return connection.run(shell_line(_STORE, words), stdin=archive(), deadline=deadline).ok
+    line = shell_line(_STORE.format(unpack=quote([_UNPACK])), [digest()])
+    return connection.run(line, stdin=archive(), deadline=deadline).ok
