@@ -24,7 +24,7 @@ _TAIL_LINES, _LINE_LENGTH = 15, 400
 #: libtpu writes these lines many times if its log files belong to another user. They are harmless:
 #: public logs of v4 and v5e slices have them (docs/reference/real-workers.md).
 _HARMLESS = ("Could not open the log file '/tmp/tpu_logs/", "Could not open any log file.")
-#: The digests of smoke_program.py's product, on emulated devices and on TPU devices.
+#: The digests of the product of `operands` in smoke_program.py, on emulated and on TPU devices.
 STAND_IN_DIGEST, DIGEST = "80b3dcac85e01f81", "0b9393b4a276946f"
 #: The part of a device's memory that its framework must offer. Healthy v4 chips offer 0.96 and 0.99
 #: (jax-ml/jax issue 1491, pytorch/xla pull request 7086).
@@ -64,8 +64,6 @@ class Answer(BaseModel):
     ring: Numbers = ()
     bench: Bench | None = None
     soak: Soak | None = None
-    numbers_hold: bool
-    seconds: float
 
     @property
     def version(self) -> str:
@@ -232,7 +230,9 @@ def _report(
         return replace(blank, error=error, cause=answer, log_tail=log_tail(observation))
     problems = [*_problems(answer, observation, expected), disagreement]
     problems = [problem for problem in problems if problem]
-    error = "; ".join(problems or _own_doubts(answer, observation))
+    if not problems and observation.status != 0:
+        problems = [f"the program ended with status {observation.status}"]
+    error = "; ".join(problems)
     return replace(
         blank,
         version=answer.version,
@@ -288,14 +288,6 @@ def _problems(answer: Answer, observation: Observation, expected: Expectation) -
             yield f"it measured nothing of level {level}"
         elif part and not part.is_of(answer.devices):
             yield f"it measured only a part of level {level}"
-
-
-def _own_doubts(answer: Answer, observation: Observation) -> Iterable[str]:
-    """Yield the program's own signs of a problem, for the case that no other problem is known."""
-    if not answer.numbers_hold:
-        yield "the program itself finds its numbers wrong"
-    if observation.status != 0:
-        yield f"the program ended with status {observation.status}"
 
 
 def _number_problems(answer: Answer, digest: str) -> Iterable[str]:
