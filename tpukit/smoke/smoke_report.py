@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from tpukit.errors import TpukitError
 from tpukit.models import Documented
@@ -34,23 +34,6 @@ class Measurement(Documented):
     to_worker: int | None = None
     to_device: int | None = None
     size: int | None = None
-
-    def judged(
-        self,
-        verdict: str,
-        *,
-        peak: float | None = None,
-        share: float | None = None,
-        note: str | None = None,
-    ) -> Measurement:
-        """Return the figure with a verdict, and with its peak, share and note if given."""
-        return replace(
-            self,
-            verdict=verdict,
-            peak=self.peak if peak is None else peak,
-            share=self.share if share is None else share,
-            note=self.note if note is None else note,
-        )
 
     @property
     def place(self) -> str:
