@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -93,8 +93,8 @@ class Threshold:
 
     warn: float
     fail: float
-    sources: tuple[str, ...]
-    published: tuple[str, ...] = ()
+    sources: Sequence[str]
+    published: Sequence[str] = ()
     floor: float = 0.0
     most: float = math.inf
     devices: int = 0
@@ -107,12 +107,7 @@ class Threshold:
 def thresholds() -> Mapping[str, Threshold]:
     """Return the thresholds of each figure; thresholds.toml explains them."""
     text = files("tpukit.smoke").joinpath("thresholds.toml").read_text(encoding="utf-8")
-    return {name: _threshold(table) for name, table in tomllib.loads(text).items()}
-
-
-def _threshold(table: dict[str, Any]) -> Threshold:
-    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
-    return Threshold(**values)
+    return {name: Threshold(**table) for name, table in tomllib.loads(text).items()}
 
 
 def measurements(
