@@ -140,22 +140,15 @@ class Expectation:
     level: int = 1
 
     @property
-    def framework(self) -> str:
-        return self.recipe.name
-
-    @property
-    def devices(self) -> int:
-        return self.accelerator.devices
-
-    @property
     def devices_per_worker(self) -> int:
-        share, rest = divmod(self.devices, self.workers)
+        share, rest = divmod(self.accelerator.devices, self.workers)
         return self.accelerator.devices_per_worker if rest else share
 
     @property
     def global_sum(self) -> float:
         """The sum of 1 for the first device, 2 for the second and so on."""
-        return self.devices * (self.devices + 1) / 2
+        devices = self.accelerator.devices
+        return devices * (devices + 1) / 2
 
     @property
     def memory_bytes(self) -> float:
@@ -185,7 +178,7 @@ def judge(observations: Sequence[Observation], expected: Expectation) -> SmokeRe
     ]
     measured = measurements(parts, expected.accelerator, bool(stand_in))
     return SmokeReport(
-        expected.framework,
+        expected.recipe.name,
         tuple(_with_consequences(reports, observations)),
         stand_in,
         (
@@ -216,9 +209,9 @@ def _report(
 ) -> WorkerSmokeReport:
     blank = WorkerSmokeReport(
         worker=observation.worker,
-        framework=expected.framework,
+        framework=expected.recipe.name,
         devices_expected=expected.devices_per_worker,
-        global_devices_expected=expected.devices,
+        global_devices_expected=expected.accelerator.devices,
         matmul_expected=_digest(observation),
         global_sum_expected=expected.global_sum,
         seconds=observation.seconds,
@@ -261,8 +254,8 @@ def _problems(answer: Answer, observation: Observation, expected: Expectation) -
     emulated = observation.emulated_devices > 0
     platform = "cpu" if emulated else "tpu"
     kinds = expected.accelerator.facts.device_kinds
-    if answer.framework != expected.framework:
-        yield f"it computed with {one_line(answer.framework)}, not {expected.framework}"
+    if answer.framework != expected.recipe.name:
+        yield f"it computed with {one_line(answer.framework)}, not {expected.recipe.name}"
     if (answer.emulated > 0) != emulated:
         yield "it does not know whether it is emulated"
     if answer.platform != platform:
@@ -272,8 +265,9 @@ def _problems(answer: Answer, observation: Observation, expected: Expectation) -
         yield f"its devices are {one_line(answer.device_kind)}, not {' or '.join(kinds)}"
     if answer.devices != expected.devices_per_worker:
         yield f"{answer.devices} of {expected.devices_per_worker} devices"
-    if answer.global_devices != expected.devices:
-        yield f"{answer.global_devices} of {expected.devices} devices in the whole slice"
+    whole = expected.accelerator.devices
+    if answer.global_devices != whole:
+        yield f"{answer.global_devices} of {whole} devices in the whole slice"
     if answer.processes != expected.workers:
         yield f"{answer.processes} of {expected.workers} workers joined"
     yield from _number_problems(answer, _digest(observation))
@@ -372,10 +366,9 @@ def _stand_in(
     if not announced:
         return ""
     count = max((answer.global_devices for answer in answers.values()), default=announced)
-    unit = expected.accelerator.facts.device_unit
-    return (
-        f"{counted(count, 'CPU device')} standing in for {counted(expected.devices, f'TPU {unit}')}"
-    )
+    accelerator = expected.accelerator
+    devices = counted(accelerator.devices, f"TPU {accelerator.facts.device_unit}")
+    return f"{counted(count, 'CPU device')} standing in for {devices}"
 
 
 def _notes(expected: Expectation) -> tuple[str, ...]:
