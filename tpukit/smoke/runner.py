@@ -118,11 +118,7 @@ def smoke(
     Each worker runs the recipe's program at most once, and only if all workers are ready: the
     others would hang without the missing one. A program ends at the deadline and when its
     connection is gone. The report contains the errors of failed workers.
-
-    Raises `BadInput` if there are no workers.
     """
-    if not workers:
-        raise BadInput("no workers to compute on")
     run = _Run(accelerator, recipe, len(workers), deadline, load)
     try:
         observations = run.on_all(workers)
