@@ -59,13 +59,14 @@ from pathlib import Path
 from support.local_worker import LocalWorker, seconds
 from tpukit.accelerators import AcceleratorType
 from tpukit.clock import SystemClock
-from tpukit.provision.apply import provision
+from tpukit.provision.provisioning import provision_all
 from tpukit.provision.recipes import Recipe
+from tpukit.provision.wanted import Wanted
 from tpukit.smoke.runner import smoke
 worker = LocalWorker(Path(sys.argv[1]), environment={"TPUKIT_EMULATED_DEVICES": "8"}).remote()
 recipe, deadline = Recipe.named("iniconfig"), seconds(300)
 reports = (
-    provision([worker], recipe, deadline=deadline),
+    provision_all([worker], Wanted((), (recipe,)), deadline=deadline),
     smoke([worker], AcceleratorType.parse("v3-8"), recipe, deadline=deadline),
 )
 print(json.dumps([report.document() for report in reports]))

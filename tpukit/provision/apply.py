@@ -11,38 +11,15 @@ from tpukit.clock import Deadline
 from tpukit.errors import DeadlinePassed, Fix, ProvisionFailed, TpukitError
 from tpukit.provision.facts import Facts
 from tpukit.provision.provision_report import ProvisionReport, WorkerProvisionReport, failure
-from tpukit.provision.recipes import Recipe
-from tpukit.provision.requirements import Requirements
 from tpukit.provision.steps import STEPS, Plan, Run, Step, Upload, check_room, interpreter
 from tpukit.provision.system_facts import read_facts, read_system_facts
 from tpukit.provision.taken_steps import TakenSteps
-from tpukit.provision.worker_jobs import OnEvent, WorkerJobs, attempt, is_attempt, one_at_a_time
+from tpukit.provision.worker_jobs import OnEvent, WorkerJobs, attempt, is_attempt
 from tpukit.ssh.fan_out import fan_out, values
 from tpukit.ssh.worker import RemoteWorker
 
 if TYPE_CHECKING:
     from tpukit.ssh.client import Connection
-
-#: The most seconds that provisioning may take; the deadline can be earlier.
-PROVISION_SECONDS = 1800.0
-
-
-def provision(
-    workers: Sequence[RemoteWorker],
-    recipe: Recipe,
-    *,
-    requirements: Requirements | None = None,
-    deadline: Deadline,
-    on_event: OnEvent = lambda event: None,
-) -> ProvisionReport:
-    """Apply a recipe to every worker and return one report each.
-
-    If a worker fails, the others go on, and its report has the error; nothing is raised. Only one
-    thread at a time calls `on_event`.
-    """
-    deadline, plans = deadline.within(PROVISION_SECONDS), [Plan(recipe, requirements)]
-    reports = apply_recipes(workers, plans, deadline, one_at_a_time(on_event))
-    return ProvisionReport(recipe.name, tuple(reports))
 
 
 def apply_recipes(
