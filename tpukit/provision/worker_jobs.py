@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from tpukit.clock import Deadline
-from tpukit.errors import ProvisionFailed, TpukitError, TransportFailed
+from tpukit.errors import ProvisionFailed, TpukitError
 from tpukit.explain.known_errors import first_known
 from tpukit.jobs.detached_job import (
     DetachedJob,
@@ -20,7 +20,7 @@ from tpukit.jobs.detached_job import (
     LogPart,
 )
 from tpukit.jobs.job_list import forget_job
-from tpukit.ssh.worker import RemoteWorker
+from tpukit.ssh.worker import RemoteWorker, RetryingConnection
 from tpukit.ssh.worker_files import PROVISION_LOCK
 from tpukit.ssh.worker_lock import worker_lock
 from tpukit.text import one_line, sanitize
@@ -34,8 +34,6 @@ _BRIEFLY = 120.0
 GOES_ON = "a step that started on a worker continues there: the same command joins it"
 #: The number of log lines that a failed step's report shows.
 _TAIL = 15
-#: The most attempts of a repeatable action if connections break.
-_TRIES = 3
 
 Value = TypeVar("Value")
 Kind = Literal["started", "line", "finished"]
@@ -121,14 +119,10 @@ class WorkerJobs:
     def briefly(self, act: Callable[[Connection, Deadline], Value]) -> Value:
         """Call `act` over a new connection, and again if the connection breaks.
 
-        Raises `ProvisionFailed` if the agent fails, and the errors of `connect`.
+        Raises `ProvisionFailed` if the agent fails, and the errors of `RetryingConnection.retry`.
         """
-        for _ in range(_TRIES - 1):
-            with _failures(), self.worker.connect() as connection, suppress(TransportFailed):
-                return act(connection, self.deadline.within(_BRIEFLY))
-            self.deadline.clock.sleep(1.0)
-        with _failures(), self.worker.connect() as connection:
-            return act(connection, self.deadline.within(_BRIEFLY))
+        with _failures(), RetryingConnection(self.worker.connect, self.deadline) as link:
+            return link.retry(lambda connection: act(connection, self.deadline.within(_BRIEFLY)))
 
     @contextmanager
     def alone(self) -> Iterator[bool]:
