@@ -11,7 +11,7 @@ from tpukit.clock import Deadline
 from tpukit.errors import DeadlinePassed, Fix, ProvisionFailed, TpukitError
 from tpukit.provision.facts import Facts
 from tpukit.provision.provision_report import ProvisionReport, WorkerProvisionReport, failure
-from tpukit.provision.steps import STEPS, Plan, Run, Step, Upload, check_room, interpreter
+from tpukit.provision.steps import STEPS, Decide, Plan, Run, Upload, check_room, interpreter
 from tpukit.provision.system_facts import read_facts, read_system_facts
 from tpukit.provision.taken_steps import TakenSteps
 from tpukit.provision.worker_jobs import OnEvent, WorkerJobs, attempt, is_attempt
@@ -95,7 +95,7 @@ class _Application:
     def _settled(self) -> bool:
         """Return True if no step needs a change."""
         with suppress(ProvisionFailed):
-            return not any(step.decide(self._facts, self._plan).commands for step in STEPS)
+            return not any(decide(self._facts, self._plan).commands for decide in STEPS.values())
         return False
 
     def _take_all_alone(self) -> None:
@@ -114,27 +114,27 @@ class _Application:
         self._facts = self._jobs.briefly(read_facts)  # a job may have ended before the wait
 
     def _take_all(self) -> None:
-        for step in STEPS:
-            self._taken.take(self._plan.label(step.name), partial(self._take, step))
+        for step, decide in STEPS.items():
+            self._taken.take(self._plan.label(step), partial(self._take, step, decide))
 
-    def _take(self, step: Step) -> tuple[str, str]:
+    def _take(self, step: str, decide: Decide) -> tuple[str, str]:
         """Take a step if it needs a change; return its outcome and the reason.
 
         Raises `ProvisionFailed` if it still needs one afterwards.
         """
-        decision = step.decide(self._facts, self._plan)
+        decision = decide(self._facts, self._plan)
         if not decision.commands:
             return "unchanged", decision.reason
-        label = self._plan.label(step.name)
+        label = self._plan.label(step)
         self._jobs.tell(label, "started", decision.reason)
         for command in decision.commands:
             if isinstance(command, Run):
-                job = attempt(step.name, command.shell, self._facts.ended_jobs)
+                job = attempt(step, command.shell, self._facts.ended_jobs)
                 self._jobs.run(label, job, command.shell, decision.reason)
             else:
                 self._jobs.briefly(partial(_write, command))
         self._facts = self._jobs.briefly(read_facts)
-        now = step.decide(self._facts, self._plan)
+        now = decide(self._facts, self._plan)
         if now.commands:
             raise ProvisionFailed("its commands succeeded and changed nothing", reason=now.reason)
         return "changed", now.reason

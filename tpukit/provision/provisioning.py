@@ -183,11 +183,11 @@ def _recipe_plan(plan: Plan, facts: Facts) -> list[StepReport]:
     A step that fails on these facts is `needed` if an earlier step would change them first.
     """
     steps: list[StepReport] = []
-    for step in STEPS:
-        name = plan.label(step.name)
+    for step, decide in STEPS.items():
+        name = plan.label(step)
         before = [report.name for report in steps if report.outcome == "needed"]
         try:
-            decision = step.decide(facts, plan)
+            decision = decide(facts, plan)
         except ProvisionFailed as error:
             if not before:
                 return [*steps, StepReport(name, "refused", error.summary())]

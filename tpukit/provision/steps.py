@@ -76,12 +76,8 @@ class Plan:
         return f"{self.recipe.name}:{step}" if self.several else step
 
 
-@dataclass(frozen=True)
-class Step:
-    """One step of provisioning; `decide` may raise `ProvisionFailed`."""
-
-    name: str
-    decide: Callable[[Facts, Plan], Decision]
+#: The decision of a step; it may raise `ProvisionFailed`.
+Decide = Callable[[Facts, Plan], Decision]
 
 
 def system(facts: Facts, plan: Plan) -> Decision:
@@ -300,11 +296,11 @@ def verify(facts: Facts, plan: Plan) -> Decision:
     )
 
 
-#: The steps in order; each sees the facts after the steps before it.
-STEPS = tuple(
-    Step(decide.__name__, decide)
+#: The steps by name, in order; each sees the facts after the steps before it.
+STEPS: dict[str, Decide] = {
+    decide.__name__: decide
     for decide in (system, disk, uv, python, venv, packages, requirements, variables, verify)
-)
+}
 
 
 def _free(facts: Facts) -> int:
