@@ -42,7 +42,6 @@ SOAK = {
     "rates": [[55.0] * 8] * 6,
     "wrong": [0] * 8,
     "flipped": [0] * 8,
-    "filled_bytes": [2**33] * 8,
     "metrics": {},
 }
 

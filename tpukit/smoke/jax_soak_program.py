@@ -72,7 +72,6 @@ def soak(seconds: float) -> dict[str, Any]:
         "rates": rates,
         "wrong": [device.wrong for device in devices],
         "flipped": [device.flipped for device in devices],
-        "filled_bytes": [device.filled for device in devices],
         "metrics": {name: list(lines)[:4096] for name, lines in metrics.items()},
     }
 
@@ -133,7 +132,6 @@ class _Soaked:
         buffer = _BUFFER[_stands_in()]
         room = _FILLED * free - 8 * buffer if free else _FILLED_UNKNOWN
         self._buffers: list[Any] = [None] * max(1, int(room // buffer))
-        self.filled = len(self._buffers) * buffer
         with jax.default_device(device):
             int(self._differing(self._write(*_pattern_of(0, 0)), *_pattern_of(0, 0)))
 

@@ -66,7 +66,6 @@ class Soak(BaseModel):
     rates: Annotated[tuple[tuple[Figure, ...], ...], Field(min_length=1, max_length=100_000)]
     wrong: Annotated[tuple[Index, ...], Field(max_length=4096)]
     flipped: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(max_length=4096)]
-    filled_bytes: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(max_length=4096)]
     metrics: Annotated[dict[Name, tuple[Name, ...]], Field(max_length=20)]
 
     def is_of(self, devices: int) -> bool:
