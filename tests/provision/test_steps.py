@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 import pytest
 
 from tpukit.errors import ProvisionFailed
+from tpukit.jobs.shell_environment import recipe_lines
 from tpukit.provision.facts import Facts, HostFacts, Python, Venv
-from tpukit.provision.recipe_variables import variable_lines
 from tpukit.provision.recipes import Recipe, uv_requirement
 from tpukit.provision.requirements import Requirements
 from tpukit.provision.steps import STEPS, Plan, Run, Upload, interpreter, room
@@ -327,7 +327,7 @@ TABLE = {
     ),
     "variables that are there": Row(
         "variables",
-        facts(venvs=(venv(variables=variable_lines(Recipe.named("jax").environment)),)),
+        facts(venvs=(venv(variables=recipe_lines(Recipe.named("jax").environment)),)),
         says="JAX_COMPILATION_CACHE_DIR",
     ),
     "variables of an earlier recipe": Row(

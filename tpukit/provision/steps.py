@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tpukit.errors import Fix, ProvisionFailed
+from tpukit.jobs.shell_environment import recipe_lines
 from tpukit.provision.facts import Facts, Python, Venv, minor
 from tpukit.provision.kernel_log import kernel_log_advice
 from tpukit.provision.packages import Package
-from tpukit.provision.recipe_variables import variable_lines
 from tpukit.provision.recipes import Recipe, Release, uv_requirement
 from tpukit.provision.requirements import VARIABLES, Requirements
 from tpukit.ssh import worker_files
@@ -264,7 +264,7 @@ def requirements(facts: Facts, plan: Plan) -> Decision:
 def variables(facts: Facts, plan: Plan) -> Decision:
     """Write the recipe's variables as shell lines, which commands with the environment read."""
     recipe, venv = plan.recipe, _fitting_venv(facts, plan)
-    lines = variable_lines(recipe.environment)
+    lines = recipe_lines(recipe.environment)
     if lines == (venv.variables if venv else ""):
         return Decision(", ".join(recipe.environment) or "none")
     path = _in_home(facts, worker_files.venv_variables(recipe.name))
