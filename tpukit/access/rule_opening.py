@@ -38,11 +38,9 @@ class Opening:
     def summary(self) -> str:
         """The sources that the rule admits, and those that it no longer admits."""
         ranges = ", ".join(self.rule.source_ranges)
-        older = (
-            f"; {', '.join(self.replaced)}, your earlier address, was removed"
-            if self.replaced
-            else ""
-        )
+        older = ""
+        if self.replaced:
+            older = f"; {', '.join(self.replaced)}, your earlier address, was removed"
         others = ", ".join(rule.name for rule in self.exposing)
         why = f"; it lets you in when {others}, open to everybody, is closed" if others else ""
         return f"{'opened' if self.changed else 'already open'}: {SSH} from {ranges}{older}{why}"

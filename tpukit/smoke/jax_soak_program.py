@@ -44,11 +44,9 @@ def soak(seconds: float) -> dict[str, Any]:
     """
     import jax
 
-    window, chain, patterns = (
-        min(10.0, seconds / 6),
-        _matmul(SIZES[_stands_in()]["side"]),
-        _patterns(_BUFFER[_stands_in()] // 4),
-    )
+    window = min(10.0, seconds / 6)
+    chain = _matmul(SIZES[_stands_in()]["side"])
+    patterns = _patterns(_BUFFER[_stands_in()] // 4)
     devices = [_Soaked(device, chain, patterns) for device in jax.local_devices()]
     rates, began, seed = list[list[float]](), time.perf_counter(), 0
     metrics: dict[str, dict[str, None]] = {}
