@@ -13,7 +13,6 @@ from tpukit.provision.facts import Facts
 from tpukit.provision.provision_report import ProvisionReport, WorkerProvisionReport, failure
 from tpukit.provision.steps import STEPS, Decide, Plan, Run, Upload, check_room, interpreter
 from tpukit.provision.system_facts import read_facts, read_system_facts
-from tpukit.provision.taken_steps import TakenSteps
 from tpukit.provision.worker_jobs import OnEvent, WorkerJobs, attempt, is_attempt
 from tpukit.ssh.fan_out import fan_out, values
 from tpukit.ssh.worker import RemoteWorker
@@ -62,27 +61,26 @@ def require_provisioned(report: ProvisionReport) -> ProvisionReport:
 
 def _applied(jobs: WorkerJobs, plans: Sequence[Plan], facts: Facts | None) -> WorkerProvisionReport:
     """Take the steps of every plan until one fails."""
-    taken, python = TakenSteps(jobs), ""
+    python = ""
     try:
         facts = facts or jobs.briefly(read_facts)
         if len(plans) > 1:  # with one plan, its step `disk` checks this before any change
             check_room(facts, plans)
         for plan in plans:
             python = interpreter(facts, plan)
-            facts = _Application(jobs, plan, facts, taken).facts_after()
+            facts = _Application(jobs, plan, facts).facts_after()
     except TpukitError as error:
-        return taken.report(error, python=python, emulated=bool(facts and facts.host.emulated))
-    return taken.report(None, python=python, emulated=facts.host.emulated)
+        return jobs.report(error, python=python, emulated=bool(facts and facts.host.emulated))
+    return jobs.report(None, python=python, emulated=facts.host.emulated)
 
 
 class _Application:
     """The steps of one plan on a worker; `_facts` hold until a step changes something."""
 
-    def __init__(self, jobs: WorkerJobs, plan: Plan, facts: Facts, taken: TakenSteps) -> None:
+    def __init__(self, jobs: WorkerJobs, plan: Plan, facts: Facts) -> None:
         self._jobs = jobs
         self._plan = plan
         self._facts = facts
-        self._taken = taken
 
     def facts_after(self) -> Facts:
         """Take every step and return the facts after them; raise `TpukitError` if one fails."""
@@ -115,7 +113,7 @@ class _Application:
 
     def _take_all(self) -> None:
         for step, decide in STEPS.items():
-            self._taken.take(self._plan.label(step), partial(self._take, step, decide))
+            self._jobs.take(self._plan.label(step), partial(self._take, step, decide))
 
     def _take(self, step: str, decide: Decide) -> tuple[str, str]:
         """Take a step if it needs a change; return its outcome and the reason.
