@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -97,7 +97,11 @@ def ensure_computes(
     if load.level == 0:
         report = look_for_chips(workers, accelerator, deadline=deadline.within(SMOKE_SECONDS))
     else:
-        with smoke_lock(workers[0], deadline, on_wait):
+        # Two tests at once would both fail: a TPU belongs to one process, and `jax.distributed` has
+        # one coordinator port for a slice.
+        ahead, late = "another smoke test of the slice runs", "the smoke test had no turn"
+        first = workers[0]
+        with worker_lock(first, SMOKE_LOCK, deadline, ahead=ahead, late=late, on_wait=on_wait):
             limit = deadline.within(SMOKE_SECONDS + load.soak_seconds)
             report = smoke(workers, accelerator, recipe, deadline=limit, load=load)
     if not report.ok:
@@ -140,23 +144,6 @@ def check_level(recipe: Recipe, level: int) -> None:
     smallest = min(able, key=lambda one: one.releases[0].disk_megabytes).name
     note = f"--with {smallest} has all levels: they measure the chips, not the framework"
     raise BadInput(f"the smoke test of {recipe.name} has levels 0 and 1", fix=Fix(note=note))
-
-
-@contextmanager
-def smoke_lock(
-    worker: RemoteWorker, deadline: Deadline, on_wait: OnWait = lambda line: None
-) -> Iterator[None]:
-    """Run the block while no other client of this user tests the slice.
-
-    Two tests at once would both fail: a TPU belongs to one process, and `jax.distributed` has one
-    coordinator port for a slice. `worker` is the slice's first worker, which keeps the lock.
-    `on_wait` gets one line if another client has the lock.
-
-    Raises `DeadlinePassed` if another client still has the lock at the deadline.
-    """
-    ahead, late = "another smoke test of the slice runs", "the smoke test had no turn"
-    with worker_lock(worker, SMOKE_LOCK, deadline, ahead=ahead, late=late, on_wait=on_wait):
-        yield
 
 
 def _failure(report: SmokeReport) -> TpukitError:
