@@ -18,7 +18,6 @@ from support.local_worker import LocalConnection, LocalWorker, seconds
 
 from tpukit.accelerators import AcceleratorType
 from tpukit.provision.recipes import Recipe
-from tpukit.smoke.judge import failures
 from tpukit.smoke.runner import Load, smoke
 from tpukit.smoke.smoke_report import SmokeReport
 from tpukit.ssh.worker import RemoteWorker
@@ -165,7 +164,10 @@ def smoke_test(home: Path, level: int, lies=HONEST) -> tuple[LyingWorker, SmokeR
 
 def said(report: SmokeReport) -> str:
     return "; ".join(
-        [*(worker.error for worker in report.workers if worker.error), *failures(report)]
+        [
+            *(worker.error for worker in report.workers if worker.error),
+            *map(str, report.failed_measurements),
+        ]
     )
 
 

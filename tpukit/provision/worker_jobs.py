@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -166,22 +166,20 @@ class WorkerJobs:
         with _failures(), RetryingConnection(self.worker.connect, self.deadline) as link:
             return link.retry(lambda connection: act(connection, self.deadline.within(_BRIEFLY)))
 
-    @contextmanager
-    def alone(self) -> Iterator[bool]:
+    def alone(self) -> AbstractContextManager[bool]:
         """Run the block while no other client provisions the worker.
 
         Yields True if it had to wait for another client, which may have changed the facts. Raises
         `DeadlinePassed` if the other client takes until the deadline.
         """
-        with worker_lock(
+        return worker_lock(
             self.worker,
             PROVISION_LOCK,
             self.deadline,
             ahead="another client provisions it",
             late=f"another client was provisioning {self.worker.label} until the deadline",
             on_wait=lambda line: self.tell("wait", "started", line),
-        ) as waited:
-            yield waited
+        )
 
     def run(self, step: str, job: str, shell: str, reason: str) -> JobResult:
         """Run a step's command as the job of this id, and return its result.

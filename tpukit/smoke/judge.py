@@ -14,7 +14,7 @@ from tpukit.errors import DeadlinePassed, SmokeFailed, TpukitError
 from tpukit.explain.known_errors import first_known
 from tpukit.provision.recipes import Recipe
 from tpukit.smoke.measurements import Bench, Soak, WorkerFigures, measurements
-from tpukit.smoke.smoke_report import Measurement, SmokeReport, WorkerSmokeReport
+from tpukit.smoke.smoke_report import SmokeReport, WorkerSmokeReport
 from tpukit.text import counted, one_line, sanitize
 
 _MARK = b"TPUKIT-SMOKE "
@@ -184,24 +184,11 @@ def judge(observations: Sequence[Observation], expected: Expectation) -> SmokeRe
         (
             *_notes(expected),
             *_unknown_memory(answers),
-            *map(_in_words, (measure for measure in measured if measure.verdict == "warn")),
+            *(str(figure) for figure in measured if figure.verdict == "warn"),
         ),
         expected.level,
         measured,
     )
-
-
-def _in_words(measured: Measurement) -> str:
-    """Return a measurement in words: `worker 0 device 3: matmul 61.5 TFLOP/s, 67% of 918, …`."""
-    share = f", {measured.share:.0%} of {measured.peak:.4g}" if measured.share is not None else ""
-    note = f", {measured.note}" if measured.note else ""
-    figure = f"{measured.what} {measured.value:.4g} {measured.unit}"
-    return f"{measured.place}: {figure}{share}{note}"
-
-
-def failures(report: SmokeReport) -> tuple[str, ...]:
-    """Return the failed measurements in words."""
-    return tuple(map(_in_words, report.failed_measurements))
 
 
 def _report(

@@ -24,7 +24,7 @@ from tpukit.models import worker_names
 from tpukit.provision import recipe_names
 from tpukit.provision.recipes import Recipe
 from tpukit.smoke.chip_judge import judge_chips
-from tpukit.smoke.judge import Expectation, Observation, failures, judge
+from tpukit.smoke.judge import Expectation, Observation, judge
 from tpukit.smoke.measurements import TOO_FAST
 from tpukit.smoke.presence import look_for_chips
 from tpukit.smoke.smoke_report import SmokeReport
@@ -149,7 +149,7 @@ def check_level(recipe: Recipe, level: int) -> None:
 def _failure(report: SmokeReport) -> TpukitError:
     failed = [worker for worker in report.workers if not worker.ok]
     if not failed:
-        bad = failures(report)
+        bad = [*map(str, report.failed_measurements)]
         chips = any(figure.note != TOO_FAST for figure in report.failed_measurements)
         stays = "a bad chip stays with its slice: a new slice may get another one"
         return SmokeFailed(

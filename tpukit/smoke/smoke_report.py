@@ -49,6 +49,12 @@ class Measurement(Documented):
             else f"{own} - worker {self.to_worker} device {self.to_device}"
         )
 
+    def __str__(self) -> str:
+        """Return it in words: `worker 0 device 3: matmul 61.5 TFLOP/s, 67% of 918, …`."""
+        share = f", {self.share:.0%} of {self.peak:.4g}" if self.share is not None else ""
+        note = f", {self.note}" if self.note else ""
+        return f"{self.place}: {self.what} {self.value:.4g} {self.unit}{share}{note}"
+
 
 @dataclass(frozen=True)
 class WorkerSmokeReport(Documented):
