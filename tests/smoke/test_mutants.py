@@ -50,7 +50,7 @@ PROGRAMS = [
     ("(index + 1) % count", "(index + 2) % count", "got another number"),
     (RING, f"{RING[:-1]} - 1)", "device 0 got another number"),
     ("element_type=jnp.float32", "element_type=jnp.bfloat16", "multiplied wrong"),
-    (".astype(jnp.bfloat16)\n", ".astype(jnp.float8_e4m3fn)\n", "multiplied wrong"),
+    ("matrix.astype(jnp.bfloat16)", "matrix.astype(jnp.float8_e4m3fn)", "multiplied wrong"),
     ("device_put((left, right)", "device_put((left[::-1], right)", "multiplied wrong"),
     ('"platform": devices[0].platform', '"platform": "tpu"', "it computed on platform tpu"),
 ]

@@ -78,10 +78,7 @@ def _exact_digest(seed: int) -> str:
     """Return the digest of a seed's product, computed in float64, which is exact for it."""
     import numpy
 
-    left, right = (
-        numpy.frombuffer(words, numpy.int16).reshape(shape).astype(float)
-        for words, shape in operands(INNER, seed)
-    )
+    left, right = (matrix.astype(float) for matrix in operands(INNER, seed))
     return digest((left @ right).astype(numpy.float32))
 
 
@@ -144,10 +141,7 @@ class _Soaked:
                 self._buffers[number] = None  # first, because the memory is full
                 self._buffers[number] = self._write(*_pattern_of(seed, number))
             jax.block_until_ready(self._buffers)
-        factors = [
-            numpy.frombuffer(words, numpy.int16).reshape(shape).astype(jnp.bfloat16)
-            for words, shape in operands(INNER, seed)
-        ]
+        factors = [matrix.astype(jnp.bfloat16) for matrix in operands(INNER, seed)]
         steps, began = 0, time.perf_counter()
         while not steps or time.perf_counter() - began < seconds:
             end = jax.block_until_ready(self._chain.run(self._steps, *self._arguments))

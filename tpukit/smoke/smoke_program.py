@@ -26,7 +26,6 @@ and for level 3, its soak program defines
 It ends itself after SECONDS, with a traceback of the hanging call, and when the client is gone.
 """
 
-import array
 import faulthandler
 import hashlib
 import importlib.metadata
@@ -37,7 +36,10 @@ import random
 import sys
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy
 
 #: Rows of the left operand and columns of the right one, on CPU devices and on TPU devices.
 STAND_IN_SIDE, SIDE = 256, 2048
@@ -47,14 +49,15 @@ INNER = 256
 _LARGEST = 255
 
 
-def operands(side: int, seed: int = 0) -> list[tuple[bytes, tuple[int, int]]]:
-    """Return both operands of a seed as (words, shape), in little-endian int16."""
+def operands(side: int, seed: int = 0) -> "list[numpy.ndarray]":
+    """Return both operands of a seed, as NumPy arrays of int16."""
+    import numpy
+
     source, span = random.Random(seed), 2 * _LARGEST + 1
     matrices = []
     for shape in ((side, INNER), (INNER, side)):
-        raw = array.array("H", source.randbytes(2 * side * INNER))
-        words = array.array("h", [word % span - _LARGEST for word in raw])
-        matrices.append((words.tobytes(), shape))
+        raw = numpy.frombuffer(source.randbytes(2 * side * INNER), numpy.uint16).reshape(shape)
+        matrices.append((raw % span).astype(numpy.int16) - _LARGEST)
     return matrices
 
 
