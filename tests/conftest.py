@@ -17,8 +17,9 @@ from support.local_cloud import Cloud, FakeClock, running_cloud
 from support.local_worker import LocalWorker, seconds
 from support.measured_python import measuring
 
-from tpukit.provision.apply import provision
+from tpukit.provision.provisioning import provision_all
 from tpukit.provision.recipes import Recipe
+from tpukit.provision.wanted import Wanted
 from tpukit.ssh.worker_files import venv_python
 
 pytest_plugins = [
@@ -102,7 +103,8 @@ def provisioned_home(jax_home: Path) -> Path:
 def _provision_jax(home: Path) -> None:
     worker = LocalWorker(home, environment={"TPUKIT_EMULATED_DEVICES": "8"})
     for changes in (True, False):
-        report = provision([worker.remote()], Recipe.named("jax"), deadline=seconds(300))
+        jax = Wanted((), (Recipe.named("jax"),))
+        report = provision_all([worker.remote()], jax, deadline=seconds(300))
         assert report.workers[0].error == ""
         assert (report.changes > 0) is changes
 

@@ -20,10 +20,12 @@ from tpukit.clock import Deadline
 from tpukit.errors import SliceLost, TpukitError
 from tpukit.jobs.guard import GuardReport, install_guard, wants_guard
 from tpukit.models import FirewallRule, Slice
-from tpukit.provision.apply import provision, require_provisioned
+from tpukit.provision.apply import require_provisioned
 from tpukit.provision.provision_report import ProvisionReport
+from tpukit.provision.provisioning import provision_all
 from tpukit.provision.recipes import Recipe
 from tpukit.provision.requirements import Requirements
+from tpukit.provision.wanted import Wanted
 from tpukit.provision.worker_jobs import GOES_ON, ProvisionEvent
 from tpukit.slices import refusals
 from tpukit.slices.capacity import Search
@@ -155,9 +157,9 @@ def up(
         done("connect", f"{len(workers)} of {len(slice_.workers)} workers, host keys verified")
         guard = _guarded(workers[0], slice_, endpoint, deadline, progress)
         seen.begun = GOES_ON
-        report = provision(
+        report = provision_all(
             workers,
-            recipe,
+            Wanted((), (recipe,)),
             requirements=requirements,
             deadline=deadline,
             on_event=progress.on_provision,

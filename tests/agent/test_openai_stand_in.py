@@ -13,7 +13,7 @@ import pytest
 from support.agent_program import agent_words
 from support.openssh_workers import eventually
 
-from tpukit.agent.loopback import free_port
+from tpukit.agent.loopback import free_ports
 
 pytestmark = pytest.mark.process
 
@@ -58,7 +58,7 @@ class Server:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     words = agent_words(tmp_path_factory.mktemp("home"), "serve_openai")
     process = subprocess.Popen(words, stdin=subprocess.PIPE)
-    started = Server(process, free_port())
+    started = Server(process, *free_ports(1))
     assert process.stdin
     request = {"port": started.port, "model": MODEL}
     process.stdin.write(json.dumps(request).encode() + b"\n")

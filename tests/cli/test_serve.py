@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cli.conftest import Local, Run
-from tpukit.agent.loopback import free_port
+from tpukit.agent.loopback import free_ports
 from tpukit.emulator.control_client import EmulatorClient
 from tpukit.emulator.process import daemon
 
@@ -168,7 +168,7 @@ def test_a_lost_connection_is_made_again_to_the_same_service(local: Local, serve
 def test_a_recipe_of_one_s_own_runs_its_real_command_in_its_environment(
     local: Local, served: str
 ) -> None:
-    port = free_port()
+    (port,) = free_ports(1)
     command = "echo A is $A; exec python -m http.server {port} --bind 127.0.0.1"
     own_recipe(local, "files", command, port)
     missing = local.run("serve", served, "--with", "files").says(3)

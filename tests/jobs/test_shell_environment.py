@@ -13,9 +13,9 @@ from tpukit.jobs.shell_environment import (
     launch,
     parse_assignments,
     parse_file,
+    recipe_lines,
     shell_lines,
 )
-from tpukit.provision.recipe_variables import variable_lines
 from tpukit.ssh import worker_files
 
 
@@ -30,7 +30,7 @@ def variable(home: Path, recipe_value: str, *, given: Mapping[str, str], own: st
     venv = home / worker_files.venv("small")
     (venv / "bin").mkdir(parents=True, exist_ok=True)
     (venv / "bin/python").touch(0o755)
-    (home / worker_files.venv_variables("small")).write_text(variable_lines({"A": recipe_value}))
+    (home / worker_files.venv_variables("small")).write_text(recipe_lines({"A": recipe_value}))
     script = own + shell_lines(given, "small") + launch('printf %s "$A"', {})
     environment = {"HOME": str(home), "PATH": "/usr/bin:/bin"}
     return subprocess.check_output(["sh", "-c", script], env=environment).decode()

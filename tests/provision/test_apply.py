@@ -21,7 +21,7 @@ from support.small_recipe import SMALL, small_recipe
 from tpukit.clock import SystemClock
 from tpukit.errors import DeadlinePassed, ProvisionFailed, TpukitError, TransportFailed
 from tpukit.jobs.detached_job import DetachedJob, JobRequest
-from tpukit.provision.apply import provision, require_provisioned
+from tpukit.provision.apply import require_provisioned
 from tpukit.provision.provision_report import ProvisionReport
 from tpukit.provision.provisioning import plan_all, provision_all, status_all
 from tpukit.provision.recipes import Recipe, uv_requirement
@@ -69,9 +69,9 @@ def provisioned(tmp_path, first):
 
 def apply(*workers: RemoteWorker, recipe=SMALL, requirements=None, clock=CLOCK, on_event=None):
     on_top = Requirements({ROOT: requirements}) if isinstance(requirements, bytes) else requirements
-    return provision(
+    return provision_all(
         workers,
-        recipe,
+        Wanted((), (recipe,)),
         requirements=on_top,
         deadline=seconds(500, clock),
         on_event=on_event or (lambda event: None),
@@ -302,7 +302,8 @@ def test_a_broken_environment_is_made_anew(provisioned):
 
 
 def ensure(*workers: RemoteWorker, clock=CLOCK, **given):
-    return require_provisioned(provision(workers, SMALL, deadline=seconds(500, clock), **given))
+    small = Wanted((), (SMALL,))
+    return require_provisioned(provision_all(workers, small, deadline=seconds(500, clock), **given))
 
 
 def test_provisioning_keeps_the_class_of_the_error_that_decides():

@@ -15,10 +15,11 @@ from support.own_root_machine import OWN_ROOT, own_root_machine, wanted, within
 from support.small_recipe import SMALL
 
 from tpukit.errors import ProvisionFailed
-from tpukit.provision.apply import provision, require_provisioned
+from tpukit.provision.apply import require_provisioned
 from tpukit.provision.provisioning import provision_all
 from tpukit.provision.requirements import ROOT, Requirements
 from tpukit.provision.undo import require_undone, undo_all
+from tpukit.provision.wanted import Wanted
 from tpukit.ssh.client import Connector
 from tpukit.ssh.keys import KeyPair
 
@@ -51,7 +52,9 @@ def test_a_recipe_says_what_is_in_its_way_and_undo_leaves_nothing(
             on_top = Requirements({ROOT: requirements}) if requirements else None
             with pytest.raises(ProvisionFailed) as caught:
                 require_provisioned(
-                    provision(workers, recipe, requirements=on_top, deadline=within())
+                    provision_all(
+                        workers, Wanted((), (recipe,)), requirements=on_top, deadline=within()
+                    )
                 )
             assert cause in caught.value.why.splitlines()[0], cause
             assert fix in str(caught.value.fix), cause

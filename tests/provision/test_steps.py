@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 import pytest
 
 from tpukit.errors import ProvisionFailed
+from tpukit.jobs.shell_environment import recipe_lines
 from tpukit.provision.facts import Facts, HostFacts, Python, Venv
-from tpukit.provision.recipe_variables import variable_lines
 from tpukit.provision.recipes import Recipe, uv_requirement
 from tpukit.provision.requirements import Requirements
 from tpukit.provision.steps import STEPS, Plan, Run, Upload, interpreter, room
@@ -327,7 +327,7 @@ TABLE = {
     ),
     "variables that are there": Row(
         "variables",
-        facts(venvs=(venv(variables=variable_lines(Recipe.named("jax").environment)),)),
+        facts(venvs=(venv(variables=recipe_lines(Recipe.named("jax").environment)),)),
         says="JAX_COMPILATION_CACHE_DIR",
     ),
     "variables of an earlier recipe": Row(
@@ -367,8 +367,7 @@ def shown(command: Run | Upload) -> str:
 
 
 def decide(row: Row):
-    step = next(step for step in STEPS if step.name == row.step)
-    return step.decide(row.facts, Plan(Recipe.named(row.recipe), row.requirements))
+    return STEPS[row.step](row.facts, Plan(Recipe.named(row.recipe), row.requirements))
 
 
 def test_a_step_yields_exactly_these_commands_or_says_why_none_is_needed():
@@ -388,13 +387,12 @@ def test_a_step_yields_exactly_these_commands_or_says_why_none_is_needed():
 def test_what_is_not_pinned_is_told_as_it_is_installed():
     newest = Recipe.named("jax").upgraded("now")
     found = facts(venvs=(venv(upgraded="now"),))
-    (step,) = [step for step in STEPS if step.name == "packages"]
-    decision = step.decide(found, Plan(newest))
+    decision = STEPS["packages"](found, Plan(newest))
     assert (decision.commands, "jax==0.12.0.1, " in f"{decision.reason}, ") == ((), True), decision
 
 
 def test_every_step_has_rows():
-    assert {row.step for row in TABLE.values()} == {step.name for step in STEPS}
+    assert {row.step for row in TABLE.values()} == STEPS.keys()
 
 
 def test_room_is_needed_for_steps_and_recipes_together_where_they_share_a_disk():

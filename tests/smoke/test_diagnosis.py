@@ -12,7 +12,7 @@ from support.local_worker import LocalWorker
 
 from tpukit.clock import SystemClock
 from tpukit.errors import TpukitError
-from tpukit.smoke.diagnosis import StepTimes, diagnose, read, shell_lines
+from tpukit.smoke.diagnosis import Diagnosis, StepTimes, read, shell_lines
 from tpukit.ssh.programs import program_text, shell_line
 
 #: A loader that takes 3 s a batch, of two shapes, and steps of 1 s: by a clock of its own.
@@ -100,7 +100,7 @@ def test_a_program_whose_batches_cost_nothing_is_not_host_bound_on_a_busy_machin
     (found,) = read([LocalWorker(tmp_path).remote()], "run-1", SystemClock())
     assert found.value
     assert found.value.host_share == 0
-    assert diagnose(0, found.value).advice == ()
+    assert Diagnosis(0, found.value).advice == ()
 
 
 def test_both_kinds_of_steps_are_timed_in_turns(tmp_path: Path) -> None:
@@ -160,5 +160,5 @@ def test_what_makes_no_sense_is_said(tmp_path: Path) -> None:
     ],
 )
 def test_the_advice_is_what_helps_most_first(changes: dict[str, float], advice: list[str]) -> None:
-    found = diagnose(0, FOUND.model_copy(update=changes))
+    found = Diagnosis(0, FOUND.model_copy(update=changes))
     assert [text.partition(":")[0] for text in found.advice] == advice

@@ -16,8 +16,7 @@ from support.local_worker import LocalWorker, seconds
 
 from tpukit.accelerators import AcceleratorType
 from tpukit.provision import recipe_names
-from tpukit.provision.apply import provision
-from tpukit.provision.provisioning import plan_all
+from tpukit.provision.provisioning import plan_all, provision_all
 from tpukit.provision.recipes import Recipe
 from tpukit.provision.undo import undo_all
 from tpukit.provision.wanted import Wanted
@@ -64,9 +63,10 @@ def check(name: str, home: Path) -> None:
     before = {*listing(home, Path("/etc"))}
     worker = LocalWorker(home, environment={"TPUKIT_EMULATED_DEVICES": "8"}).remote()
     recipe = Recipe.named(name)
-    first = provision([worker], recipe, deadline=seconds(1800))
+    wanted = Wanted((), (recipe,))
+    first = provision_all([worker], wanted, deadline=seconds(1800))
     assert first.workers[0].error == "", (name, first.workers[0].log_tail)
-    assert provision([worker], recipe, deadline=seconds(60)).changes == 0, name
+    assert provision_all([worker], wanted, deadline=seconds(60)).changes == 0, name
     report = smoke([worker], AcceleratorType.parse("v3-8"), recipe, deadline=seconds(300))
     (tested,) = report.workers
     assert tested.error == "", (name, tested.log_tail)

@@ -17,6 +17,7 @@ import pytest
 import tpukit
 from tpukit.provision import recipe_names
 from tpukit.provision.recipes import Recipe
+from tpukit.smoke.judge import STAND_IN_DIGEST
 
 PACKAGE = Path(tpukit.__file__).parent
 RECIPE = """
@@ -48,23 +49,24 @@ def compute(workers, side):
     import iniconfig
     return {
         "platform": "cpu", "device_kind": "", "devices": count, "global_devices": count,
-        "process": 0, "processes": workers, "digests": [[DIGESTS[side]] * 2] * count,
+        "process": 0, "processes": workers, "digests": [["DIGEST"] * 2] * count,
         "global_sum": count * (count + 1) / 2,
     }
-"""
+""".replace("DIGEST", STAND_IN_DIGEST)
 PROVISION_AND_SMOKE = """
 import json, sys
 from pathlib import Path
 from support.local_worker import LocalWorker, seconds
 from tpukit.accelerators import AcceleratorType
 from tpukit.clock import SystemClock
-from tpukit.provision.apply import provision
+from tpukit.provision.provisioning import provision_all
 from tpukit.provision.recipes import Recipe
+from tpukit.provision.wanted import Wanted
 from tpukit.smoke.runner import smoke
 worker = LocalWorker(Path(sys.argv[1]), environment={"TPUKIT_EMULATED_DEVICES": "8"}).remote()
 recipe, deadline = Recipe.named("iniconfig"), seconds(300)
 reports = (
-    provision([worker], recipe, deadline=deadline),
+    provision_all([worker], Wanted((), (recipe,)), deadline=deadline),
     smoke([worker], AcceleratorType.parse("v3-8"), recipe, deadline=deadline),
 )
 print(json.dumps([report.document() for report in reports]))

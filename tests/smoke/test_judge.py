@@ -110,7 +110,6 @@ MUTANTS = {
     "another TPU": (line(device_kind="TPU v2"), "its devices are TPU v2, not TPU v3"),
     "another framework": (line(framework="torch_xla"), "it computed with torch_xla, not jax"),
     "two processes": (line(processes=2), "2 of 1 workers joined"),
-    "its own doubt": (line(numbers_hold=False), "the program itself finds its numbers wrong"),
     "two answers": (line() + line(), "the program gave 2 answers"),
     "no answer": (b"all good\n", "the program gave no answer and ended with status 0"),
     "silence": (b"", "the program gave no answer and ended with status 0"),

@@ -7,7 +7,8 @@ import re
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO
 
@@ -17,10 +18,11 @@ from support.ssh_server import Server
 
 from tpukit.clock import Deadline, SystemClock
 from tpukit.errors import DeadlinePassed
-from tpukit.smoke.runner import smoke_lock
 from tpukit.ssh.client import Connector
 from tpukit.ssh.keys import ensure_key_pair
 from tpukit.ssh.worker import RemoteWorker
+from tpukit.ssh.worker_files import SMOKE_LOCK
+from tpukit.ssh.worker_lock import worker_lock
 
 pytestmark = pytest.mark.process
 
@@ -43,6 +45,13 @@ def worker(server: Server, tmp_path: Path) -> Iterator[RemoteWorker]:
     key = ensure_key_pair(tmp_path / "keys", "tester")
     with Connector(key, SystemClock()) as connector:
         yield RemoteWorker(0, lambda: connector.connect(server.target(), within(60)))
+
+
+def smoke_lock(
+    worker: RemoteWorker, deadline: Deadline, on_wait: Callable[[str], None] = lambda line: None
+) -> AbstractContextManager[bool]:
+    ahead, late = "another smoke test of the slice runs", "the smoke test had no turn"
+    return worker_lock(worker, SMOKE_LOCK, deadline, ahead=ahead, late=late, on_wait=on_wait)
 
 
 def second_client(worker: RemoteWorker, seconds: float) -> tuple[threading.Thread, threading.Event]:

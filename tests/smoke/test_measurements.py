@@ -286,7 +286,7 @@ def test_a_device_whose_memory_is_not_known_is_no_broken_device() -> None:
 
 def soaked(rates: Sequence[float], **more: Any) -> Measurement:
     """The worst window of device 0 of two; the other one is steady."""
-    found = {"wrong": (0, 0), "flipped": (0, 0), "filled_bytes": (1, 1), "metrics": {}, **more}
+    found = {"wrong": (0, 0), "flipped": (0, 0), "metrics": {}, **more}
     windows = tuple((rate, 800.0) for rate in rates)
     soak = Soak(window_seconds=10.0, rates=windows, **found)
     return measurements([part(soak=soak)], V6E_8, False)[-2]
@@ -305,7 +305,7 @@ def test_a_link_that_libtpu_calls_bad_is_named_with_its_worker() -> None:
     ]
     for lines, expected in cases:
         load = Soak(
-            window_seconds=10.0, rates=((800.0,),), wrong=(0,), flipped=(0,), filled_bytes=(1,),
+            window_seconds=10.0, rates=((800.0,),), wrong=(0,), flipped=(0,),
             metrics={"ici_link_health": lines, "tpu_throttle_score": ("t.ici0: 9",)},
         )  # fmt: skip
         found = [

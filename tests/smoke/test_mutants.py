@@ -18,7 +18,6 @@ from support.local_worker import LocalConnection, LocalWorker, seconds
 
 from tpukit.accelerators import AcceleratorType
 from tpukit.provision.recipes import Recipe
-from tpukit.smoke.judge import failures
 from tpukit.smoke.runner import Load, smoke
 from tpukit.smoke.smoke_report import SmokeReport
 from tpukit.ssh.worker import RemoteWorker
@@ -51,7 +50,7 @@ PROGRAMS = [
     ("(index + 1) % count", "(index + 2) % count", "got another number"),
     (RING, f"{RING[:-1]} - 1)", "device 0 got another number"),
     ("element_type=jnp.float32", "element_type=jnp.bfloat16", "multiplied wrong"),
-    (".astype(jnp.bfloat16)\n", ".astype(jnp.float8_e4m3fn)\n", "multiplied wrong"),
+    ("matrix.astype(jnp.bfloat16)", "matrix.astype(jnp.float8_e4m3fn)", "multiplied wrong"),
     ("device_put((left, right)", "device_put((left[::-1], right)", "multiplied wrong"),
     ('"platform": devices[0].platform', '"platform": "tpu"', "it computed on platform tpu"),
 ]
@@ -165,7 +164,10 @@ def smoke_test(home: Path, level: int, lies=HONEST) -> tuple[LyingWorker, SmokeR
 
 def said(report: SmokeReport) -> str:
     return "; ".join(
-        [*(worker.error for worker in report.workers if worker.error), *failures(report)]
+        [
+            *(worker.error for worker in report.workers if worker.error),
+            *map(str, report.failed_measurements),
+        ]
     )
 
 

@@ -107,16 +107,13 @@ def test_two_workers_detect_each_other_and_add_up_what_all_devices_hold(jax_home
 
 EXACT = """
 import numpy
-exact = {}
-for side in DIGESTS:
-    left, right = (
-        numpy.frombuffer(words, "<i2").reshape(shape).astype(float)
-        for words, shape in operands(side)
-    )
+exact = []
+for side in (STAND_IN_SIDE, SIDE):
+    left, right = (matrix.astype(float) for matrix in operands(side))
     assert numpy.abs(left).max() == numpy.abs(right).max() == 255
-    exact[side] = digest((left @ right).astype("<f4"))
+    exact.append(digest((left @ right).astype("<f4")))
 assert digest(numpy.array([-0.0], "<f4")) == digest(numpy.array([0.0], "<f4"))
-print(exact == DIGESTS, sorted(exact.values()))
+print(*exact)
 """
 
 
@@ -126,7 +123,7 @@ def test_the_bits_asked_for_are_those_of_exact_arithmetic(jax_home):
     done = subprocess.run(
         [jax_home / venv_python("jax"), "-c", source], capture_output=True, text=True, check=True
     )
-    assert done.stdout.split(" ", 1) == ["True", f"{sorted([STAND_IN_DIGEST, DIGEST])}\n"]
+    assert done.stdout.split() == [STAND_IN_DIGEST, DIGEST]
 
 
 def test_a_worker_with_seven_devices_is_no_v3_8(jax_home):
@@ -253,9 +250,8 @@ def test_a_worker_that_does_not_say_whether_it_is_ready_is_not_ready(tmp_path):
 
 
 def test_a_slice_without_workers_is_refused():
-    for refused in (run, ensure):
-        with pytest.raises(BadInput, match="no workers"):
-            refused()
+    with pytest.raises(BadInput, match="no workers"):
+        ensure()
 
 
 def ensure(*workers, accelerator=V4_16, timeout=300.0, clock=CLOCK):

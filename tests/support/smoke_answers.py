@@ -22,8 +22,6 @@ RIGHT = {
     "memory_bytes": [16 * 2**30 - 2**28] * 8,
     "missing": [],
     "ring": [8, 1, 2, 3, 4, 5, 6, 7],
-    "numbers_hold": True,
-    "seconds": 1.5,
 }
 #: What it measures at levels 2 and 3.
 BENCH = {
@@ -44,7 +42,6 @@ SOAK = {
     "rates": [[55.0] * 8] * 6,
     "wrong": [0] * 8,
     "flipped": [0] * 8,
-    "filled_bytes": [2**33] * 8,
     "metrics": {},
 }
 

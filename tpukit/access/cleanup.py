@@ -71,10 +71,8 @@ class Cleanup:
 
         A leftover stays if it was extended or replaced since it was shown.
         """
-        things, near = (
-            {leftover.label: leftover.thing for leftover in due},
-            self.provider.within(deadline),
-        )
+        things = {leftover.label: leftover.thing for leftover in due}
+        near = self.provider.within(deadline)
         try:
             return self.end_all(things, deadline, lambda thing: still_due(near, thing))
         except (Interrupted, Terminated) as error:

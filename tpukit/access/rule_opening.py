@@ -7,22 +7,9 @@ from dataclasses import dataclass, replace
 
 from tpukit.access import packet_filter, ssh_rule
 from tpukit.access.context import Context
-from tpukit.access.ssh_rule import (
-    SSH,
-    check_ranges,
-    is_ours,
-    purpose_name,
-    remove,
-    rule_name,
-)
+from tpukit.access.ssh_rule import SSH, rule_name
 from tpukit.clock import Deadline
-from tpukit.errors import (
-    Fix,
-    NameTaken,
-    NotAllowed,
-    NotEnabled,
-    TpukitError,
-)
+from tpukit.errors import Fix, NameTaken, NotAllowed, NotEnabled, TpukitError
 from tpukit.google.provider import FirewallProvider, Wait
 from tpukit.models import FirewallRule, Slice
 from tpukit.paths import keep_json, recall_json
@@ -51,11 +38,9 @@ class Opening:
     def summary(self) -> str:
         """The sources that the rule admits, and those that it no longer admits."""
         ranges = ", ".join(self.rule.source_ranges)
-        older = (
-            f"; {', '.join(self.replaced)}, your earlier address, was removed"
-            if self.replaced
-            else ""
-        )
+        older = ""
+        if self.replaced:
+            older = f"; {', '.join(self.replaced)}, your earlier address, was removed"
         others = ", ".join(rule.name for rule in self.exposing)
         why = f"; it lets you in when {others}, open to everybody, is closed" if others else ""
         return f"{'opened' if self.changed else 'already open'}: {SSH} from {ranges}{older}{why}"
@@ -63,7 +48,7 @@ class Opening:
     def note_left(self, error: TpukitError) -> None:
         """Add to an error that the slice's rule remains."""
         remains = f"firewall rule {self.rule.name}, which costs nothing"
-        if is_ours(self.rule) and remains not in error.exists:
+        if ssh_rule.is_ours(self.rule) and remains not in error.exists:
             error.exists = (*error.exists, remains)
             if not (error.otherwise or (error.fix and error.fix.arguments)):
                 error.otherwise = Fix.command("tpukit", "firewall", "remove", self.rule.name)
@@ -150,7 +135,7 @@ def sources(context: Context, worker_address: str, world: bool = False) -> tuple
         TpukitError: our address cannot be found out.
     """
     given = context.source_ranges or (context.source_address(worker_address),)
-    return check_ranges(given, world=world)
+    return ssh_rule.check_ranges(given, world=world)
 
 
 def _tied(context: Context, slice_: Slice) -> Slice:
@@ -174,7 +159,7 @@ def open_ports(
     """
     firewall = context.firewall.of(slice_.network_project)
     slice_ = _tied(context, slice_)
-    wanted = _rule(slice_, purpose_name(slice_, purpose), f"{purpose} of", allow, ranges)
+    wanted = _rule(slice_, ssh_rule.purpose_name(slice_, purpose), f"{purpose} of", allow, ranges)
     opening = _ask_for(firewall, wanted, firewall.list())
     opening.wait()
     return opening.changed
@@ -185,7 +170,7 @@ def close_ports(
 ) -> bool:
     """Close the ports to these ranges, or to all; return True if a rule changed."""
     firewall = context.firewall.of(slice_.network_project)
-    present = _named(firewall.list(), purpose_name(slice_, purpose))
+    present = _named(firewall.list(), ssh_rule.purpose_name(slice_, purpose))
     if present is None:
         return False
     gone = set(present.source_ranges if ranges is None else ranges)
@@ -193,7 +178,7 @@ def close_ports(
     if left:
         firewall.replace_source_ranges(present.name, left)()
         return left != present.source_ranges
-    return remove(firewall, present.name)
+    return ssh_rule.remove(firewall, present.name)
 
 
 def _rule(

@@ -88,16 +88,12 @@ def archived(listed: Iterable[Member]) -> Iterator[Part]:
             content = FilePart(path, status)
             if status.st_nlink > 1:
                 first_names[inode] = name
-        yield from _entry(info, content)
+        yield from entry(info, content)
     yield bytes(2 * tarfile.BLOCKSIZE)
 
 
-def entry(name: str, content: bytes) -> Iterator[Part]:
-    """Yield the archive's parts for a file with this content."""
-    return _entry(tarfile.TarInfo(name), content)
-
-
-def _entry(info: tarfile.TarInfo, content: Part) -> Iterator[Part]:
+def entry(info: tarfile.TarInfo, content: Part) -> Iterator[Part]:
+    """Yield the archive's parts for a member with this content."""
     info.size = len(content)
     # GNU's format stores names unchanged, and both GNU tar and bsdtar read it.
     yield info.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")

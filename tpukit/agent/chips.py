@@ -9,6 +9,7 @@ from typing import Any
 
 from tpukit.agent.devices import device_files, lock_file
 from tpukit.agent.main import Home, Request, say
+from tpukit.agent.run_records import text
 
 _GOOGLE = "0x1ae0"
 #: How /proc/net/tcp shows a listener (state 0A) on port 8353.
@@ -57,12 +58,12 @@ def _functions() -> list[dict[str, Any]]:
     functions = []
     # The first function of each device: later chips show more than one.
     for path in sorted(glob.glob("/sys/bus/pci/devices/*.0")):
-        if _text(f"{path}/vendor") == _GOOGLE:
+        if text(f"{path}/vendor") == _GOOGLE:
             driver = os.path.basename(os.path.realpath(f"{path}/driver"))
             functions.append(
                 {
-                    "device": _text(f"{path}/device"),
-                    "subsystem": _text(f"{path}/subsystem_device"),
+                    "device": text(f"{path}/device"),
+                    "subsystem": text(f"{path}/subsystem_device"),
                     "driver": "" if driver == "driver" else driver,
                 }
             )
@@ -72,16 +73,8 @@ def _functions() -> list[dict[str, Any]]:
 def _has_control_agent() -> bool:
     """Return True if vbar_control_agent runs, or if something listens on its port."""
     for path in glob.glob("/proc/[0-9]*/cmdline"):
-        if os.path.basename(_text(path).split("\0")[0]).startswith("vbar"):
+        if os.path.basename(text(path).split("\0")[0]).startswith("vbar"):
             return True
-    sockets = _text("/proc/net/tcp").splitlines() + _text("/proc/net/tcp6").splitlines()
+    sockets = text("/proc/net/tcp").splitlines() + text("/proc/net/tcp6").splitlines()
     rows = [line.split() for line in sockets]
     return any(row[1].endswith(_CONTROL_PORT) and row[3] == _LISTENS for row in rows)
-
-
-def _text(path: str) -> str:
-    try:
-        with open(path, errors="replace") as file:
-            return file.read().strip()
-    except OSError:
-        return ""

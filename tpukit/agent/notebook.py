@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-from tpukit.agent.loopback import LOOPBACK, free_port
+from tpukit.agent.loopback import LOOPBACK, free_ports
 from tpukit.agent.main import Home, Request, say
 
 #: Jupyter's servers, the most complete first; each can run as a module.
@@ -36,7 +36,7 @@ def serve_notebook(home: Home, request: Request) -> None:
         return
     lease = os.path.join(os.environ["TPUKIT_JOB"], "lease")
     open(lease, "w").close()
-    port = free_port()
+    (port,) = free_ports(1)
     process = subprocess.Popen([sys.executable, "-m", server, *_options(port)])
     signal.signal(signal.SIGTERM, lambda *_: process.terminate())
     sys.exit(_serve(process, port, lease, request["seconds"]))

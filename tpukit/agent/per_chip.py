@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import selectors
 import signal
-import socket
 import subprocess
 import sys
 from typing import BinaryIO, Sequence
 
+from tpukit.agent.loopback import free_ports
 from tpukit.agent.main import Home, Request
 
 #: libtpu serves metrics on this port for chip 0, and on the next ones for the others: the recorded
@@ -36,7 +35,7 @@ def run_per_chip(home: Home, request: Request) -> None:
         # Not SIG_IGN, which the processes would inherit.
         signal.signal(getattr(signal, f"SIG{name}"), lambda *_: None)
     chips = request["chips"]
-    ports = _free_ports(2 * chips)
+    ports = free_ports(2 * chips)
     # MEGASCALE_* would make libtpu wait for the other slices of a multislice.
     common = {name: text for name, text in os.environ.items() if not name.startswith("MEGASCALE_")}
     output, processes = _Output(), []
@@ -104,15 +103,6 @@ def _stand_ins(devices: int) -> dict[str, str]:
     count = r"(?<=--xla_force_host_platform_device_count=)\d+"
     flags = re.sub(count, str(devices), os.environ.get("XLA_FLAGS", ""))
     return {"TPUKIT_EMULATED_DEVICES": str(devices), "XLA_FLAGS": flags}
-
-
-def _free_ports(count: int) -> list[int]:
-    """Return different ports of the loopback that no program uses."""
-    with contextlib.ExitStack() as probes:
-        found = [probes.enter_context(socket.socket()) for _ in range(count)]
-        for probe in found:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in found]
 
 
 def _status(process: subprocess.Popen[bytes]) -> int:

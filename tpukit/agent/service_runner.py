@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-from tpukit.agent.loopback import LOOPBACK, free_port
+from tpukit.agent.loopback import LOOPBACK, free_ports
 from tpukit.agent.main import Home, Request
 
 _LOOK_SECONDS = 0.25
@@ -29,7 +29,7 @@ def run_service(home: Home, request: Request) -> None:
     """
     for number in _PASSED:
         signal.signal(number, lambda *_: None)  # not SIG_IGN, which the service would inherit
-    port = free_port()
+    (port,) = free_ports(1)
     stand_in = request["stand_in"] if home.emulated else ""
     words = _stand_in(home, stand_in) if stand_in else _command(request["command"], port)
     process = subprocess.Popen(words, stdin=subprocess.PIPE if stand_in else subprocess.DEVNULL)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -101,7 +102,7 @@ def push_payload(head: bytes, files: Mapping[str, Path]) -> Payload:
         listed = [
             Member(f"files/{name}", str(path), os.lstat(path)) for name, path in files.items()
         ]
-    return Payload((*entry("head", head), *tree_payload(listed).parts))
+    return Payload((*entry(tarfile.TarInfo("head"), head), *tree_payload(listed).parts))
 
 
 def _is_changed(part: FilePart) -> bool:

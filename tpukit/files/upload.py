@@ -8,11 +8,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from tpukit.agent.contents import compressed
 from tpukit.clock import Deadline, Patience
-from tpukit.console import amount
+from tpukit.console import TransferProgress, amount
 from tpukit.errors import Fix, TpukitError, TransportFailed
 from tpukit.files.payload import Payload
 from tpukit.ssh import agent_client
@@ -31,22 +31,12 @@ _TIMES, _MARGIN = 4, 64 << 20
 _STATES = ("partial", "corrupt", "sent", "unchanged")
 
 
-class ByteCounter(Protocol):
-    """Counts the expected bytes of a transfer, and the bytes moved so far."""
-
-    def expect(self, size: int) -> None:
-        """Add to the expected bytes."""
-
-    def advance(self, size: int) -> None:
-        """Add to the moved bytes."""
-
-
 @dataclass(frozen=True)
 class TransferContext:
     """The settings and callbacks that all transfers of one command share."""
 
     deadline: Deadline
-    counter: ByteCounter
+    counter: TransferProgress
     relay: bool = True  #: True if workers may fetch from each other
     cancel: Callable[[], None] | None = None  #: ends running transfers after an interrupt
     on_loss: Callable[[TransportFailed], None] = lambda error: None  #: called before a reconnect

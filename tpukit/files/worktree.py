@@ -68,10 +68,8 @@ class Tree:
     @cached_property
     def commit(self) -> str:
         """The git commit, with `+changes` if files differ from it; "" outside a repository."""
-        own = _own_environment()
-        head = _run(self.root, own, "rev-parse", "--short=12", "--verify", "--quiet", "HEAD")
-        look = ("--no-optional-locks", "status", "--porcelain", "--", ".")
-        status = _run(self.root, own, *look)
+        head = _git(self.root, "rev-parse", "--short=12", "--verify", "--quiet", "HEAD")
+        status = _git(self.root, "--no-optional-locks", "status", "--porcelain", "--", ".")
         changed = head.stdout and (status.stdout or status.returncode)
         return head.stdout.decode().strip() + ("+changes" if changed else "")
 
@@ -195,9 +193,9 @@ def _listed(root: Path) -> tuple[set[str], set[str]]:
     """
     with _repository(root) as place:
         ours = (f"--exclude-per-directory={IGNORE_FILE}", "--ignored")
-        tracked = _git(root, place, "--cached", "--recurse-submodules")
-        new = _git(root, place, "--others", "--exclude-standard")
-        ignored = _git(root, place, "--cached", *ours) | _git(root, place, "--others", *ours)
+        tracked = _names(root, place, "--cached", "--recurse-submodules")
+        new = _names(root, place, "--others", "--exclude-standard")
+        ignored = _names(root, place, "--cached", *ours) | _names(root, place, "--others", *ours)
     tracked, new = tracked - ignored, new - ignored
     for folder in [name for name in new if name.endswith("/")]:
         for names, inner in zip((tracked, new), _listed(root / folder), strict=True):
@@ -207,21 +205,19 @@ def _listed(root: Path) -> tuple[set[str], set[str]]:
 
 @contextmanager
 def _repository(root: Path) -> Iterator[Mapping[str, str]]:
-    """Yield the environment in which git sees the folder as part of a repository."""
-    own = _own_environment()
-    if _run(root, own, "rev-parse", "--is-inside-work-tree").stdout.strip() == b"true":
-        yield own
+    """Yield the variables with which git sees the folder as part of a repository."""
+    if _git(root, "rev-parse", "--is-inside-work-tree").stdout.strip() == b"true":
+        yield {}
         return
     with tempfile.TemporaryDirectory(prefix="tpukit-") as empty:
-        _run(root, own, "init", "--quiet", "--bare", empty)
-        yield {**own, "GIT_DIR": empty, "GIT_WORK_TREE": str(root.resolve())}
+        _git(root, "init", "--quiet", "--bare", empty)
+        yield {"GIT_DIR": empty, "GIT_WORK_TREE": str(root.resolve())}
 
 
 def _repository_name(root: Path) -> str:
     """Return the git remote `origin` and the folder in it, in the same words for each protocol."""
-    own = _own_environment()
-    url = os.fsdecode(_run(root, own, "remote", "get-url", "origin").stdout).strip()
-    folder = os.fsdecode(_run(root, own, "rev-parse", "--show-prefix").stdout).rstrip("\n")
+    url = os.fsdecode(_git(root, "remote", "get-url", "origin").stdout).strip()
+    folder = os.fsdecode(_git(root, "rev-parse", "--show-prefix").stdout).rstrip("\n")
     remote, path = _REMOTE.fullmatch(url), url.removeprefix("file://")
     if path.startswith("/"):
         name = f"{_this_machine()}:{path}"
@@ -237,26 +233,23 @@ def _this_machine() -> str:
     return socket.gethostname().partition(".")[0]
 
 
-def _own_environment() -> dict[str, str]:
-    """Return this process's variables without those that name another repository to git."""
-    return {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
-
-
-def _git(root: Path, environment: Mapping[str, str], *words: str) -> set[str]:
+def _names(root: Path, place: Mapping[str, str], *words: str) -> set[str]:
     """Return the names that git lists, relative to the folder."""
-    done = _run(root, environment, "ls-files", "-z", *words)
+    done = _git(root, "ls-files", "-z", *words, place=place)
     if done.returncode:
         raise BadInput("git cannot list the files", reason=one_line(done.stderr[-400:]))
     return {os.fsdecode(name) for name in done.stdout.split(b"\0") if name}
 
 
-def _run(
-    root: Path, environment: Mapping[str, str], *words: str
+def _git(
+    root: Path, *words: str, place: Mapping[str, str] = {}
 ) -> subprocess.CompletedProcess[bytes]:
+    # This process's own variables could name another repository to git.
+    own = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     # A repository can name a program as its file system monitor; do not run it.
     line = ["git", "-c", "core.fsmonitor=false", *words]
     return subprocess.run(
-        line, cwd=root, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False
+        line, cwd=root, env={**own, **place}, stdin=subprocess.DEVNULL, capture_output=True
     )
 
 

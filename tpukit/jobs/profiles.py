@@ -8,7 +8,7 @@ its own machine.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -181,11 +181,8 @@ def _message(fields: Sequence[tuple[int, int | bytes]]) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-    return bytes(_septets(value))
-
-
-def _septets(value: int) -> Iterator[int]:
+    septets = []
     while value > 127:
-        yield value & 127 | 128
+        septets.append(value & 127 | 128)
         value >>= 7
-    yield value
+    return bytes([*septets, value])

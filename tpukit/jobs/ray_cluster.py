@@ -269,11 +269,8 @@ class RayCluster:
         """Run shell text on a worker or the head; return its status and output, no greeting."""
         line = shell_line(f"echo {_MARK}; export RAY_AUTH_MODE=token; {text} 2>/dev/null")
         with (worker or self._head).connect() as connection:
-            done = connection.run(line, deadline=self._soon())
+            done = connection.run(line, deadline=Deadline.after(self._clock, _ASK_SECONDS))
         return done.status, done.stdout.partition(_MARK.encode() + b"\n")[2]
-
-    def _soon(self) -> Deadline:
-        return Deadline.after(self._clock, _ASK_SECONDS)
 
 
 def _numbers(total: dict[str, object]) -> dict[str, float]:

@@ -23,13 +23,17 @@ _DEVICE = """\
 : "${PJRT_DEVICE:=${TPUKIT_EMULATED_DEVICES:+CPU}}"
 export PJRT_DEVICE="${PJRT_DEVICE:-TPU}"
 """
+#: The word in a recipe's value for the folder or bucket of compiled programs. The user's setting
+#: travels in a variable.
+_CACHE = "{compilation_cache}"
+_CACHE_WORD = f'"${{TPUKIT_COMPILATION_CACHE:-$HOME/{worker_files.COMPILATION_CACHE}}}"'
 
 
 def shell_lines(variables: Mapping[str, str], recipe: str = "", folder: str = "") -> str:
     """Return the POSIX shell lines that set up a command's environment.
 
     The programs of the environment `recipe` come first in PATH, and the command starts in `folder`.
-    The recipe's own variables are set last: they replace none that is set.
+    The recipe's own variables (`recipe_lines`) are set last: they replace none that is set.
     If the environment is missing, the lines exit with 127, as for a missing program; if the folder
     is missing, with 1.
     """
@@ -42,6 +46,18 @@ def shell_lines(variables: Mapping[str, str], recipe: str = "", folder: str = ""
     there = f"[ -x {venv}/bin/python ] || exit 127\n"
     lines = f'{there}export VIRTUAL_ENV={venv} PATH={venv}/bin:"$PATH"\n{lines}'
     return f"{lines}[ ! -r {own} ] || . {own}\n"
+
+
+def recipe_lines(variables: Mapping[str, str]) -> str:
+    """Return the lines of a recipe's variables: they set and export all that are not set yet."""
+    return "".join(
+        f'[ "${{{name}+set}}" ] || {name}={_word(value)}\nexport {name}\n'
+        for name, value in variables.items()
+    )
+
+
+def _word(value: str) -> str:
+    return _CACHE_WORD.join(quote([part]) if part else "" for part in value.split(_CACHE))
 
 
 def shell_with(recipe: str, variables: Mapping[str, str]) -> str:

@@ -11,38 +11,14 @@ from tpukit.clock import Deadline
 from tpukit.errors import DeadlinePassed, Fix, ProvisionFailed, TpukitError
 from tpukit.provision.facts import Facts
 from tpukit.provision.provision_report import ProvisionReport, WorkerProvisionReport, failure
-from tpukit.provision.recipes import Recipe
-from tpukit.provision.requirements import Requirements
-from tpukit.provision.steps import STEPS, Plan, Run, Step, Upload, check_room, interpreter
+from tpukit.provision.steps import STEPS, Decide, Plan, Run, Upload, check_room, interpreter
 from tpukit.provision.system_facts import read_facts, read_system_facts
-from tpukit.provision.taken_steps import TakenSteps
-from tpukit.provision.worker_jobs import OnEvent, WorkerJobs, attempt, is_attempt, one_at_a_time
+from tpukit.provision.worker_jobs import OnEvent, WorkerJobs, attempt, is_attempt
 from tpukit.ssh.fan_out import fan_out, values
 from tpukit.ssh.worker import RemoteWorker
 
 if TYPE_CHECKING:
     from tpukit.ssh.client import Connection
-
-#: The most seconds that provisioning may take; the deadline can be earlier.
-PROVISION_SECONDS = 1800.0
-
-
-def provision(
-    workers: Sequence[RemoteWorker],
-    recipe: Recipe,
-    *,
-    requirements: Requirements | None = None,
-    deadline: Deadline,
-    on_event: OnEvent = lambda event: None,
-) -> ProvisionReport:
-    """Apply a recipe to every worker and return one report each.
-
-    If a worker fails, the others go on, and its report has the error; nothing is raised. Only one
-    thread at a time calls `on_event`.
-    """
-    deadline, plans = deadline.within(PROVISION_SECONDS), [Plan(recipe, requirements)]
-    reports = apply_recipes(workers, plans, deadline, one_at_a_time(on_event))
-    return ProvisionReport(recipe.name, tuple(reports))
 
 
 def apply_recipes(
@@ -85,27 +61,26 @@ def require_provisioned(report: ProvisionReport) -> ProvisionReport:
 
 def _applied(jobs: WorkerJobs, plans: Sequence[Plan], facts: Facts | None) -> WorkerProvisionReport:
     """Take the steps of every plan until one fails."""
-    taken, python = TakenSteps(jobs), ""
+    python = ""
     try:
         facts = facts or jobs.briefly(read_facts)
         if len(plans) > 1:  # with one plan, its step `disk` checks this before any change
             check_room(facts, plans)
         for plan in plans:
             python = interpreter(facts, plan)
-            facts = _Application(jobs, plan, facts, taken).facts_after()
+            facts = _Application(jobs, plan, facts).facts_after()
     except TpukitError as error:
-        return taken.report(error, python=python, emulated=bool(facts and facts.host.emulated))
-    return taken.report(None, python=python, emulated=facts.host.emulated)
+        return jobs.report(error, python=python, emulated=bool(facts and facts.host.emulated))
+    return jobs.report(None, python=python, emulated=facts.host.emulated)
 
 
 class _Application:
     """The steps of one plan on a worker; `_facts` hold until a step changes something."""
 
-    def __init__(self, jobs: WorkerJobs, plan: Plan, facts: Facts, taken: TakenSteps) -> None:
+    def __init__(self, jobs: WorkerJobs, plan: Plan, facts: Facts) -> None:
         self._jobs = jobs
         self._plan = plan
         self._facts = facts
-        self._taken = taken
 
     def facts_after(self) -> Facts:
         """Take every step and return the facts after them; raise `TpukitError` if one fails."""
@@ -118,7 +93,7 @@ class _Application:
     def _settled(self) -> bool:
         """Return True if no step needs a change."""
         with suppress(ProvisionFailed):
-            return not any(step.decide(self._facts, self._plan).commands for step in STEPS)
+            return not any(decide(self._facts, self._plan).commands for decide in STEPS.values())
         return False
 
     def _take_all_alone(self) -> None:
@@ -137,27 +112,27 @@ class _Application:
         self._facts = self._jobs.briefly(read_facts)  # a job may have ended before the wait
 
     def _take_all(self) -> None:
-        for step in STEPS:
-            self._taken.take(self._plan.label(step.name), partial(self._take, step))
+        for step, decide in STEPS.items():
+            self._jobs.take(self._plan.label(step), partial(self._take, step, decide))
 
-    def _take(self, step: Step) -> tuple[str, str]:
+    def _take(self, step: str, decide: Decide) -> tuple[str, str]:
         """Take a step if it needs a change; return its outcome and the reason.
 
         Raises `ProvisionFailed` if it still needs one afterwards.
         """
-        decision = step.decide(self._facts, self._plan)
+        decision = decide(self._facts, self._plan)
         if not decision.commands:
             return "unchanged", decision.reason
-        label = self._plan.label(step.name)
+        label = self._plan.label(step)
         self._jobs.tell(label, "started", decision.reason)
         for command in decision.commands:
             if isinstance(command, Run):
-                job = attempt(step.name, command.shell, self._facts.ended_jobs)
+                job = attempt(step, command.shell, self._facts.ended_jobs)
                 self._jobs.run(label, job, command.shell, decision.reason)
             else:
                 self._jobs.briefly(partial(_write, command))
         self._facts = self._jobs.briefly(read_facts)
-        now = step.decide(self._facts, self._plan)
+        now = decide(self._facts, self._plan)
         if now.commands:
             raise ProvisionFailed("its commands succeeded and changed nothing", reason=now.reason)
         return "changed", now.reason

@@ -13,7 +13,7 @@ from tpukit.clock import Deadline
 from tpukit.errors import ProvisionFailed
 from tpukit.models import Documented
 from tpukit.provision import system_steps
-from tpukit.provision.apply import PROVISION_SECONDS, apply_recipes
+from tpukit.provision.apply import apply_recipes
 from tpukit.provision.facts import Facts, Venv
 from tpukit.provision.provision_report import ProvisionReport, StepReport
 from tpukit.provision.requirements import Requirements
@@ -23,6 +23,9 @@ from tpukit.provision.system_facts import Ledger
 from tpukit.provision.wanted import Wanted
 from tpukit.provision.worker_jobs import OnEvent, one_at_a_time
 from tpukit.ssh.worker import RemoteWorker
+
+#: The most seconds that provisioning may take; the deadline can be earlier.
+_SECONDS = 1800.0
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,7 @@ def provision_all(
         ProvisionFailed: a worker refuses a system step or a recipe, or lacks disk space.
         TpukitError: a worker's facts cannot be read.
     """
-    deadline, tell = deadline.within(PROVISION_SECONDS), one_at_a_time(on_event)
+    deadline, tell = deadline.within(_SECONDS), one_at_a_time(on_event)
     recipes = _plans(wanted, requirements)
     name = wanted.recipes[0].name if recipes else ""
     if not wanted.steps:
@@ -180,11 +183,11 @@ def _recipe_plan(plan: Plan, facts: Facts) -> list[StepReport]:
     A step that fails on these facts is `needed` if an earlier step would change them first.
     """
     steps: list[StepReport] = []
-    for step in STEPS:
-        name = plan.label(step.name)
+    for step, decide in STEPS.items():
+        name = plan.label(step)
         before = [report.name for report in steps if report.outcome == "needed"]
         try:
-            decision = step.decide(facts, plan)
+            decision = decide(facts, plan)
         except ProvisionFailed as error:
             if not before:
                 return [*steps, StepReport(name, "refused", error.summary())]

@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tpukit.errors import Fix, ProvisionFailed
+from tpukit.jobs.shell_environment import recipe_lines
 from tpukit.provision.facts import Facts, Python, Venv, minor
 from tpukit.provision.kernel_log import kernel_log_advice
 from tpukit.provision.packages import Package
-from tpukit.provision.recipe_variables import variable_lines
 from tpukit.provision.recipes import Recipe, Release, uv_requirement
 from tpukit.provision.requirements import VARIABLES, Requirements
 from tpukit.ssh import worker_files
@@ -26,13 +26,13 @@ from tpukit.text import quote
 
 @dataclass(frozen=True)
 class Run:
-    """Commands to run one after the other while they succeed, as one job."""
+    """A command to run as a job."""
 
-    lines: tuple[tuple[str, ...], ...]
+    words: tuple[str, ...]
 
     @property
     def shell(self) -> str:
-        return " && ".join(map(quote, self.lines))
+        return quote(self.words)
 
 
 @dataclass(frozen=True)
@@ -76,12 +76,8 @@ class Plan:
         return f"{self.recipe.name}:{step}" if self.several else step
 
 
-@dataclass(frozen=True)
-class Step:
-    """One step of provisioning; `decide` may raise `ProvisionFailed`."""
-
-    name: str
-    decide: Callable[[Facts, Plan], Decision]
+#: The decision of a step; it may raise `ProvisionFailed`.
+Decide = Callable[[Facts, Plan], Decision]
 
 
 def system(facts: Facts, plan: Plan) -> Decision:
@@ -171,7 +167,7 @@ def uv(facts: Facts, plan: Plan) -> Decision:
     folder = _in_home(facts, worker_files.UV_FOLDER)
     install = _program("install_uv.sh", python.path, by, folder, uv_requirement())
     return Decision(
-        f"no uv {worker_files.UV_VERSION} yet; installing it with {python.path}", (Run((install,)),)
+        f"no uv {worker_files.UV_VERSION} yet; installing it with {python.path}", (Run(install),)
     )
 
 
@@ -186,7 +182,7 @@ def python(facts: Facts, plan: Plan) -> Decision:
     return Decision(
         f"{plan.recipe.name} needs Python {' or '.join(plan.recipe.pythons)}, the worker has "
         f"{_described(facts.pythons)}; fetching Python {wanted}",
-        (Run((fetch,)),),
+        (Run(fetch),),
     )
 
 
@@ -207,7 +203,7 @@ def venv(facts: Facts, plan: Plan) -> Decision:
     old = facts.venv(plan.recipe.name)
     why = f"its Python {old.version} does not fit" if old else "no usable environment yet"
     make = ("venv", "--clear", "--no-project", "--no-python-downloads", "--python", base.path)
-    return Decision(why, (Run((_uv(facts, *make, _venv_path(facts, plan)),)),))
+    return Decision(why, (Run(_uv(facts, *make, _venv_path(facts, plan))),))
 
 
 def packages(facts: Facts, plan: Plan) -> Decision:
@@ -254,12 +250,12 @@ def requirements(facts: Facts, plan: Plan) -> Decision:
         files.append(Upload(f"{folder}/{VARIABLES}", given.variable_lines))
     environment, (installer, *_) = _venv_path(facts, plan), _uv(facts)
     words = (folder, given.editable, environment, installer)
-    (install,) = _install(facts, plan, _packages(facts, plan)).lines
+    install = _install(facts, plan, _packages(facts, plan)).words
     return Decision(
         f"not installed yet, sha256 {short}{named}",
         (
             *files,
-            Run((_program("install_requirements.sh", *words, *install),)),
+            Run(_program("install_requirements.sh", *words, *install)),
             Upload(_in_venv(facts, plan, _REQUIREMENTS), digest.encode()),
         ),
     )
@@ -268,7 +264,7 @@ def requirements(facts: Facts, plan: Plan) -> Decision:
 def variables(facts: Facts, plan: Plan) -> Decision:
     """Write the recipe's variables as shell lines, which commands with the environment read."""
     recipe, venv = plan.recipe, _fitting_venv(facts, plan)
-    lines = variable_lines(recipe.environment)
+    lines = recipe_lines(recipe.environment)
     if lines == (venv.variables if venv else ""):
         return Decision(", ".join(recipe.environment) or "none")
     path = _in_home(facts, worker_files.venv_variables(recipe.name))
@@ -294,17 +290,17 @@ def verify(facts: Facts, plan: Plan) -> Decision:
         f"importing {modules}",
         (
             Upload(path, program),
-            Run((words,)),
+            Run(words),
             Upload(_in_venv(facts, plan, _VERIFIED), digest.encode()),
         ),
     )
 
 
-#: The steps in order; each sees the facts after the steps before it.
-STEPS = tuple(
-    Step(decide.__name__, decide)
+#: The steps by name, in order; each sees the facts after the steps before it.
+STEPS: dict[str, Decide] = {
+    decide.__name__: decide
     for decide in (system, disk, uv, python, venv, packages, requirements, variables, verify)
-)
+}
 
 
 def _free(facts: Facts) -> int:
@@ -340,7 +336,7 @@ def _program(name: str, *words: str) -> tuple[str, ...]:
 def _install(facts: Facts, plan: Plan, wanted: Sequence[Package], *more: str) -> Run:
     into = ("pip", "install", "--python", interpreter(facts, plan))
     install = _uv(facts, *into, *(package.requirement for package in wanted), *more)
-    return Run((_program("install_packages.sh", _venv_path(facts, plan), *install),))
+    return Run(_program("install_packages.sh", _venv_path(facts, plan), *install))
 
 
 def _as_installed(venv: Venv | None, package: Package) -> str:

@@ -22,7 +22,6 @@ from tpukit.provision.system_facts import (
     refused,
 )
 from tpukit.provision.system_steps import WantedStep, entry
-from tpukit.provision.taken_steps import TakenSteps
 from tpukit.provision.worker_jobs import OnEvent, WorkerJobs, attempt
 from tpukit.ssh import agent_client
 from tpukit.ssh.fan_out import fan_out, values
@@ -147,7 +146,6 @@ class _Application:
         self._jobs = jobs
         self._wanted = steps
         self._facts = facts
-        self._taken = TakenSteps(jobs)
 
     def report(self) -> WorkerProvisionReport:
         """Take every step until one fails."""
@@ -159,11 +157,11 @@ class _Application:
                 self._take_all()
         except TpukitError as error:
             failure = error
-        return self._taken.report(failure, emulated=self._facts.emulated)
+        return self._jobs.report(failure, emulated=self._facts.emulated)
 
     def _take_all(self) -> None:
         for step in self._wanted:
-            self._taken.take(step.word, partial(self._take, step))
+            self._jobs.take(step.word, partial(self._take, step))
 
     def _take_all_alone(self) -> None:
         with self._jobs.alone() as waited:

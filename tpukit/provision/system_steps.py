@@ -57,11 +57,6 @@ class WantedStep:
     value: str
 
     @property
-    def entry(self) -> str:
-        """The name of its ledger and its jobs: letters, digits and hyphens."""
-        return entry(self.word)
-
-    @property
     def request(self) -> dict[str, Any]:
         """The request to the agent about this step."""
         place = {**request(self.word), "value": self.value}
@@ -116,7 +111,10 @@ def parse(word: str) -> WantedStep:
 
 
 def entry(word: str) -> str:
-    """Return the name of a word's ledger; a digest makes it unique for each value."""
+    """Return the name of a word's ledger and its jobs: letters, digits and hyphens.
+
+    A digest makes it unique for each value.
+    """
     name = re.match(r"[a-z0-9-]*", word)[0]  # type: ignore[index]
     if name == word:
         return word

@@ -72,8 +72,10 @@ def parse(words: Sequence[str], setups: Setups) -> Wanted:
         if system_steps.is_step(word):
             step = system_steps.parse(word)
             steps[step.word] = step
+        elif word.partition("==")[0] in _recipe_names(setups):
+            recipes[word] = Recipe.named(word, setups.recipes)
         else:
-            recipes[word] = _recipe(word, setups)
+            raise _names_nothing(word, setups)
     _check_one_version(recipes)
     return Wanted(tuple(steps.values()), tuple(recipes.values()))
 
@@ -162,12 +164,6 @@ def parse_setup(path: Path, text: str) -> tuple[str, ...]:
     if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
         raise BadInput(f"{shown}: apply is not a list of strings", fix=example)
     return tuple(words)
-
-
-def _recipe(word: str, setups: Setups) -> Recipe:
-    if word.partition("==")[0] in _recipe_names(setups):
-        return Recipe.named(word, setups.recipes)
-    raise _names_nothing(word, setups)
 
 
 def _recipe_names(setups: Setups) -> tuple[str, ...]:

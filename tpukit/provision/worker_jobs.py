@@ -1,16 +1,19 @@
-"""The work of steps on one worker: jobs that run once, and short actions that may be repeated."""
+"""The work of steps on one worker: jobs that run once, short actions that may be repeated, reports.
+
+A step has an event when it starts and ends, and a report at its end.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from tpukit.clock import Deadline
-from tpukit.errors import ProvisionFailed, TpukitError, TransportFailed
+from tpukit.errors import ProvisionFailed, TpukitError
 from tpukit.explain.known_errors import first_known
 from tpukit.jobs.detached_job import (
     DetachedJob,
@@ -20,7 +23,8 @@ from tpukit.jobs.detached_job import (
     LogPart,
 )
 from tpukit.jobs.job_list import forget_job
-from tpukit.ssh.worker import RemoteWorker
+from tpukit.provision.provision_report import StepReport, WorkerProvisionReport
+from tpukit.ssh.worker import RemoteWorker, RetryingConnection
 from tpukit.ssh.worker_files import PROVISION_LOCK
 from tpukit.ssh.worker_lock import worker_lock
 from tpukit.text import one_line, sanitize
@@ -34,8 +38,6 @@ _BRIEFLY = 120.0
 GOES_ON = "a step that started on a worker continues there: the same command joins it"
 #: The number of log lines that a failed step's report shows.
 _TAIL = 15
-#: The most attempts of a repeatable action if connections break.
-_TRIES = 3
 
 Value = TypeVar("Value")
 Kind = Literal["started", "line", "finished"]
@@ -108,44 +110,76 @@ def _known_failure(lines: Iterable[str]) -> ProvisionFailed | None:
 
 @dataclass(frozen=True)
 class WorkerJobs:
-    """One worker, and the function that gets the events of its steps."""
+    """One worker, the function that gets the events of its steps, and the steps taken so far."""
 
     worker: RemoteWorker
     deadline: Deadline
     on_event: OnEvent
+    taken: list[StepReport] = field(default_factory=list, init=False)
 
     def tell(self, step: str, kind: Kind, text: str) -> None:
         """Report an event of a step."""
         self.on_event(ProvisionEvent(self.worker, step, kind, one_line(text)))
 
+    def take(self, step: str, act: Callable[[], tuple[str, str]]) -> None:
+        """Take a step: call `act`, which returns an outcome and a detail, and report them.
+
+        If `act` raises a `TpukitError`, report the step as `failed` and raise the error again.
+        """
+        started = self.deadline.clock.monotonic()
+
+        def end(outcome: str, detail: str) -> None:
+            seconds = self.deadline.clock.monotonic() - started
+            self.taken.append(StepReport(step, outcome, detail, seconds))
+            self.tell(step, "finished", f"{outcome}: {detail}")
+
+        try:
+            outcome, detail = act()
+        except TpukitError as error:
+            end("failed", one_line(error.summary()))
+            raise
+        end(outcome, detail)
+
+    def report(
+        self, error: TpukitError | None, *, python: str = "", emulated: bool = False
+    ) -> WorkerProvisionReport:
+        """Return the worker's report; `error` is the error that ended the work early, if any."""
+        details = error.details if error else {}
+        failed = [f"step {step.name}: " for step in self.taken if step.outcome == "failed"]
+        return WorkerProvisionReport(
+            worker=self.worker.index,
+            slice=self.worker.slice,
+            steps=tuple(self.taken),
+            python=python,
+            emulated=emulated,
+            error="".join([*failed, one_line(error.summary())]) if error else "",
+            cause=error,
+            log_tail=tuple(details.get("log_tail", ())),
+            log_path=one_line(details.get("log_path", "")),
+        )
+
     def briefly(self, act: Callable[[Connection, Deadline], Value]) -> Value:
         """Call `act` over a new connection, and again if the connection breaks.
 
-        Raises `ProvisionFailed` if the agent fails, and the errors of `connect`.
+        Raises `ProvisionFailed` if the agent fails, and the errors of `RetryingConnection.retry`.
         """
-        for _ in range(_TRIES - 1):
-            with _failures(), self.worker.connect() as connection, suppress(TransportFailed):
-                return act(connection, self.deadline.within(_BRIEFLY))
-            self.deadline.clock.sleep(1.0)
-        with _failures(), self.worker.connect() as connection:
-            return act(connection, self.deadline.within(_BRIEFLY))
+        with _failures(), RetryingConnection(self.worker.connect, self.deadline) as link:
+            return link.retry(lambda connection: act(connection, self.deadline.within(_BRIEFLY)))
 
-    @contextmanager
-    def alone(self) -> Iterator[bool]:
+    def alone(self) -> AbstractContextManager[bool]:
         """Run the block while no other client provisions the worker.
 
         Yields True if it had to wait for another client, which may have changed the facts. Raises
         `DeadlinePassed` if the other client takes until the deadline.
         """
-        with worker_lock(
+        return worker_lock(
             self.worker,
             PROVISION_LOCK,
             self.deadline,
             ahead="another client provisions it",
             late=f"another client was provisioning {self.worker.label} until the deadline",
             on_wait=lambda line: self.tell("wait", "started", line),
-        ) as waited:
-            yield waited
+        )
 
     def run(self, step: str, job: str, shell: str, reason: str) -> JobResult:
         """Run a step's command as the job of this id, and return its result.

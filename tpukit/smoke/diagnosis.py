@@ -64,11 +64,15 @@ class StepTimes(BaseModel):
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """One worker's step times, and the advice: the most effective first."""
+    """The diagnosis of one worker's step times."""
 
     worker: int
     times: StepTimes
-    advice: tuple[str, ...]
+
+    @property
+    def advice(self) -> tuple[str, ...]:
+        """The advice, the most effective first."""
+        return tuple(_advice(self.times))
 
     def document(self) -> dict[str, Any]:
         """Return the public JSON value."""
@@ -108,11 +112,6 @@ def read(
             raise TpukitError(what, reason=first) from error
 
     return fan_out(workers, one)
-
-
-def diagnose(worker: int, times: StepTimes) -> Diagnosis:
-    """Return the diagnosis for a worker's step times."""
-    return Diagnosis(worker, times, tuple(_advice(times)))
 
 
 def _advice(times: StepTimes) -> Iterator[str]:

@@ -32,10 +32,7 @@ def compute(workers: int, side: int) -> dict[str, Any]:
     if workers > 1:
         jax.distributed.initialize()
     devices, own = jax.devices(), jax.local_devices()
-    left, right = (
-        numpy.frombuffer(words, numpy.int16).reshape(shape).astype(jnp.bfloat16)
-        for words, shape in operands(side)
-    )
+    left, right = (matrix.astype(jnp.bfloat16) for matrix in operands(side))
 
     def multiply(device: jax.Device) -> str:
         factors = jax.device_put((left, right), device)

@@ -44,11 +44,9 @@ def soak(seconds: float) -> dict[str, Any]:
     """
     import jax
 
-    window, chain, patterns = (
-        min(10.0, seconds / 6),
-        _matmul(SIZES[_stands_in()]["side"]),
-        _patterns(_BUFFER[_stands_in()] // 4),
-    )
+    window = min(10.0, seconds / 6)
+    chain = _matmul(SIZES[_stands_in()]["side"])
+    patterns = _patterns(_BUFFER[_stands_in()] // 4)
     devices = [_Soaked(device, chain, patterns) for device in jax.local_devices()]
     rates, began, seed = list[list[float]](), time.perf_counter(), 0
     metrics: dict[str, dict[str, None]] = {}
@@ -72,7 +70,6 @@ def soak(seconds: float) -> dict[str, Any]:
         "rates": rates,
         "wrong": [device.wrong for device in devices],
         "flipped": [device.flipped for device in devices],
-        "filled_bytes": [device.filled for device in devices],
         "metrics": {name: list(lines)[:4096] for name, lines in metrics.items()},
     }
 
@@ -81,10 +78,7 @@ def _exact_digest(seed: int) -> str:
     """Return the digest of a seed's product, computed in float64, which is exact for it."""
     import numpy
 
-    left, right = (
-        numpy.frombuffer(words, numpy.int16).reshape(shape).astype(float)
-        for words, shape in operands(INNER, seed)
-    )
+    left, right = (matrix.astype(float) for matrix in operands(INNER, seed))
     return digest((left @ right).astype(numpy.float32))
 
 
@@ -133,7 +127,6 @@ class _Soaked:
         buffer = _BUFFER[_stands_in()]
         room = _FILLED * free - 8 * buffer if free else _FILLED_UNKNOWN
         self._buffers: list[Any] = [None] * max(1, int(room // buffer))
-        self.filled = len(self._buffers) * buffer
         with jax.default_device(device):
             int(self._differing(self._write(*_pattern_of(0, 0)), *_pattern_of(0, 0)))
 
@@ -148,10 +141,7 @@ class _Soaked:
                 self._buffers[number] = None  # first, because the memory is full
                 self._buffers[number] = self._write(*_pattern_of(seed, number))
             jax.block_until_ready(self._buffers)
-        factors = [
-            numpy.frombuffer(words, numpy.int16).reshape(shape).astype(jnp.bfloat16)
-            for words, shape in operands(INNER, seed)
-        ]
+        factors = [matrix.astype(jnp.bfloat16) for matrix in operands(INNER, seed)]
         steps, began = 0, time.perf_counter()
         while not steps or time.perf_counter() - began < seconds:
             end = jax.block_until_ready(self._chain.run(self._steps, *self._arguments))

@@ -14,7 +14,7 @@ from tpukit.errors import DeadlinePassed, SmokeFailed, TpukitError
 from tpukit.explain.known_errors import first_known
 from tpukit.provision.recipes import Recipe
 from tpukit.smoke.measurements import Bench, Soak, WorkerFigures, measurements
-from tpukit.smoke.smoke_report import Measurement, SmokeReport, WorkerSmokeReport
+from tpukit.smoke.smoke_report import SmokeReport, WorkerSmokeReport
 from tpukit.text import counted, one_line, sanitize
 
 _MARK = b"TPUKIT-SMOKE "
@@ -24,7 +24,7 @@ _TAIL_LINES, _LINE_LENGTH = 15, 400
 #: libtpu writes these lines many times if its log files belong to another user. They are harmless:
 #: public logs of v4 and v5e slices have them (docs/reference/real-workers.md).
 _HARMLESS = ("Could not open the log file '/tmp/tpu_logs/", "Could not open any log file.")
-#: The digests of smoke_program.py's product, on emulated devices and on TPU devices.
+#: The digests of the product of `operands` in smoke_program.py, on emulated and on TPU devices.
 STAND_IN_DIGEST, DIGEST = "80b3dcac85e01f81", "0b9393b4a276946f"
 #: The part of a device's memory that its framework must offer. Healthy v4 chips offer 0.96 and 0.99
 #: (jax-ml/jax issue 1491, pytorch/xla pull request 7086).
@@ -64,8 +64,6 @@ class Answer(BaseModel):
     ring: Numbers = ()
     bench: Bench | None = None
     soak: Soak | None = None
-    numbers_hold: bool
-    seconds: float
 
     @property
     def version(self) -> str:
@@ -142,22 +140,15 @@ class Expectation:
     level: int = 1
 
     @property
-    def framework(self) -> str:
-        return self.recipe.name
-
-    @property
-    def devices(self) -> int:
-        return self.accelerator.devices
-
-    @property
     def devices_per_worker(self) -> int:
-        share, rest = divmod(self.devices, self.workers)
+        share, rest = divmod(self.accelerator.devices, self.workers)
         return self.accelerator.devices_per_worker if rest else share
 
     @property
     def global_sum(self) -> float:
         """The sum of 1 for the first device, 2 for the second and so on."""
-        return self.devices * (self.devices + 1) / 2
+        devices = self.accelerator.devices
+        return devices * (devices + 1) / 2
 
     @property
     def memory_bytes(self) -> float:
@@ -187,30 +178,17 @@ def judge(observations: Sequence[Observation], expected: Expectation) -> SmokeRe
     ]
     measured = measurements(parts, expected.accelerator, bool(stand_in))
     return SmokeReport(
-        expected.framework,
+        expected.recipe.name,
         tuple(_with_consequences(reports, observations)),
         stand_in,
         (
             *_notes(expected),
             *_unknown_memory(answers),
-            *map(_in_words, (measure for measure in measured if measure.verdict == "warn")),
+            *(str(figure) for figure in measured if figure.verdict == "warn"),
         ),
         expected.level,
         measured,
     )
-
-
-def _in_words(measured: Measurement) -> str:
-    """Return a measurement in words: `worker 0 device 3: matmul 61.5 TFLOP/s, 67% of 918, …`."""
-    share = f", {measured.share:.0%} of {measured.peak:.4g}" if measured.share is not None else ""
-    note = f", {measured.note}" if measured.note else ""
-    figure = f"{measured.what} {measured.value:.4g} {measured.unit}"
-    return f"{measured.place}: {figure}{share}{note}"
-
-
-def failures(report: SmokeReport) -> tuple[str, ...]:
-    """Return the failed measurements in words."""
-    return tuple(map(_in_words, report.failed_measurements))
 
 
 def _report(
@@ -218,9 +196,9 @@ def _report(
 ) -> WorkerSmokeReport:
     blank = WorkerSmokeReport(
         worker=observation.worker,
-        framework=expected.framework,
+        framework=expected.recipe.name,
         devices_expected=expected.devices_per_worker,
-        global_devices_expected=expected.devices,
+        global_devices_expected=expected.accelerator.devices,
         matmul_expected=_digest(observation),
         global_sum_expected=expected.global_sum,
         seconds=observation.seconds,
@@ -232,7 +210,9 @@ def _report(
         return replace(blank, error=error, cause=answer, log_tail=log_tail(observation))
     problems = [*_problems(answer, observation, expected), disagreement]
     problems = [problem for problem in problems if problem]
-    error = "; ".join(problems or _own_doubts(answer, observation))
+    if not problems and observation.status != 0:
+        problems = [f"the program ended with status {observation.status}"]
+    error = "; ".join(problems)
     return replace(
         blank,
         version=answer.version,
@@ -261,8 +241,8 @@ def _problems(answer: Answer, observation: Observation, expected: Expectation) -
     emulated = observation.emulated_devices > 0
     platform = "cpu" if emulated else "tpu"
     kinds = expected.accelerator.facts.device_kinds
-    if answer.framework != expected.framework:
-        yield f"it computed with {one_line(answer.framework)}, not {expected.framework}"
+    if answer.framework != expected.recipe.name:
+        yield f"it computed with {one_line(answer.framework)}, not {expected.recipe.name}"
     if (answer.emulated > 0) != emulated:
         yield "it does not know whether it is emulated"
     if answer.platform != platform:
@@ -272,8 +252,9 @@ def _problems(answer: Answer, observation: Observation, expected: Expectation) -
         yield f"its devices are {one_line(answer.device_kind)}, not {' or '.join(kinds)}"
     if answer.devices != expected.devices_per_worker:
         yield f"{answer.devices} of {expected.devices_per_worker} devices"
-    if answer.global_devices != expected.devices:
-        yield f"{answer.global_devices} of {expected.devices} devices in the whole slice"
+    whole = expected.accelerator.devices
+    if answer.global_devices != whole:
+        yield f"{answer.global_devices} of {whole} devices in the whole slice"
     if answer.processes != expected.workers:
         yield f"{answer.processes} of {expected.workers} workers joined"
     yield from _number_problems(answer, _digest(observation))
@@ -288,14 +269,6 @@ def _problems(answer: Answer, observation: Observation, expected: Expectation) -
             yield f"it measured nothing of level {level}"
         elif part and not part.is_of(answer.devices):
             yield f"it measured only a part of level {level}"
-
-
-def _own_doubts(answer: Answer, observation: Observation) -> Iterable[str]:
-    """Yield the program's own signs of a problem, for the case that no other problem is known."""
-    if not answer.numbers_hold:
-        yield "the program itself finds its numbers wrong"
-    if observation.status != 0:
-        yield f"the program ended with status {observation.status}"
 
 
 def _number_problems(answer: Answer, digest: str) -> Iterable[str]:
@@ -380,10 +353,9 @@ def _stand_in(
     if not announced:
         return ""
     count = max((answer.global_devices for answer in answers.values()), default=announced)
-    unit = expected.accelerator.facts.device_unit
-    return (
-        f"{counted(count, 'CPU device')} standing in for {counted(expected.devices, f'TPU {unit}')}"
-    )
+    accelerator = expected.accelerator
+    devices = counted(accelerator.devices, f"TPU {accelerator.facts.device_unit}")
+    return f"{counted(count, 'CPU device')} standing in for {devices}"
 
 
 def _notes(expected: Expectation) -> tuple[str, ...]:

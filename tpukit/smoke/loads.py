@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -11,9 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from tpukit.clock import Clock, Deadline
 from tpukit.errors import TpukitError
 from tpukit.ssh import agent_client
-from tpukit.ssh.client import Connection
 from tpukit.ssh.fan_out import Outcome, fan_out
-from tpukit.ssh.worker import RemoteWorker
+from tpukit.ssh.worker import RemoteWorker, RetryingConnection
 
 #: Seconds that one sample takes on a worker, and seconds to wait for its answer.
 _WATCHED, _PATIENCE = 1.0, 30.0
@@ -53,28 +53,25 @@ class WorkerLoad(BaseModel):
 Loads = Sequence[Outcome[RemoteWorker, WorkerLoad]]
 
 
-class LoadWatch:
+class LoadWatch(AbstractContextManager["LoadWatch"]):
     """Samples the load of workers repeatedly, over one connection each; reconnects after a loss."""
 
     def __init__(self, workers: Sequence[RemoteWorker], clock: Clock) -> None:
-        self._workers = workers
+        never = Deadline.never(clock)
+        self._links = {worker: RetryingConnection(worker.connect, never) for worker in workers}
         self._clock = clock
-        self._connections: dict[int, Connection] = {}
-
-    def __enter__(self) -> LoadWatch:
-        return self
 
     def __exit__(self, *raised: object) -> None:
         self.close()
 
     def close(self) -> None:
         """Close every connection; this also ends a sample in progress."""
-        for connection in list(self._connections.values()):
-            connection.close()
+        for link in self._links.values():
+            link.close()
 
     def sample(self) -> Loads:
         """Return the load of every worker, or its error."""
-        return fan_out(self._workers, self._one, window=len(self._workers), cancel=self.close)
+        return fan_out([*self._links], self._one, window=len(self._links), cancel=self.close)
 
     def samples(self, seconds: float) -> Iterator[Loads]:
         """Yield samples without end, with a pause of so many seconds between them."""
@@ -83,17 +80,13 @@ class LoadWatch:
             self._clock.sleep(seconds)
 
     def _one(self, worker: RemoteWorker) -> WorkerLoad:
-        place = self._workers.index(worker)
-        connection = self._connections.pop(place, None) or worker.connect()
-        deadline = Deadline.after(self._clock, _PATIENCE)
+        link, deadline = self._links[worker], Deadline.after(self._clock, _PATIENCE)
+        request, failure = {"seconds": _WATCHED}, f"{worker.label} did not report its load"
         try:
-            failure = f"{worker.label} did not report its load"
-            request = {"seconds": _WATCHED}
             answer = agent_client.ask(
-                connection, "sample_load", request, failure, deadline=deadline
+                link.connection, "sample_load", request, failure, deadline=deadline
             )
         except TpukitError:
-            connection.close()
+            link.close()
             raise
-        self._connections[place] = connection
         return answer.model(WorkerLoad)

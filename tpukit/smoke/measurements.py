@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -66,7 +66,6 @@ class Soak(BaseModel):
     rates: Annotated[tuple[tuple[Figure, ...], ...], Field(min_length=1, max_length=100_000)]
     wrong: Annotated[tuple[Index, ...], Field(max_length=4096)]
     flipped: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(max_length=4096)]
-    filled_bytes: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(max_length=4096)]
     metrics: Annotated[dict[Name, tuple[Name, ...]], Field(max_length=20)]
 
     def is_of(self, devices: int) -> bool:
@@ -93,8 +92,8 @@ class Threshold:
 
     warn: float
     fail: float
-    sources: tuple[str, ...]
-    published: tuple[str, ...] = ()
+    sources: Sequence[str]
+    published: Sequence[str] = ()
     floor: float = 0.0
     most: float = math.inf
     devices: int = 0
@@ -107,12 +106,7 @@ class Threshold:
 def thresholds() -> Mapping[str, Threshold]:
     """Return the thresholds of each figure; thresholds.toml explains them."""
     text = files("tpukit.smoke").joinpath("thresholds.toml").read_text(encoding="utf-8")
-    return {name: _threshold(table) for name, table in tomllib.loads(text).items()}
-
-
-def _threshold(table: dict[str, Any]) -> Threshold:
-    values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
-    return Threshold(**values)
+    return {name: Threshold(**table) for name, table in tomllib.loads(text).items()}
 
 
 def measurements(
@@ -157,7 +151,7 @@ def _devices(parts: Sequence[WorkerFigures]) -> Iterator[Measurement]:
 def _checked(figure: Measurement, right: bool) -> Measurement:
     """Return a figure, as failed if its computation gave wrong values."""
     wrong = {"link": "the received values are wrong"}.get(figure.what, "its values are wrong")
-    return figure if right else figure.judged("fail", note=wrong)
+    return figure if right else replace(figure, verdict="fail", note=wrong)
 
 
 def _all_reduces(parts: Sequence[WorkerFigures]) -> Iterator[Measurement]:
@@ -195,10 +189,10 @@ def _compared_with_peaks(
     verdict = _verdict(share, threshold)
     if verdict == "fail" and share >= threshold.floor and generation not in threshold.published:
         verdict = "warn"
-    note = None
+    note = figure.note
     if figure.value > threshold.most * max(peaks):
         verdict, note = "fail", TOO_FAST
-    return figure.judged(verdict, peak=min(peaks), share=share, note=note)
+    return replace(figure, verdict=verdict, peak=min(peaks), share=share, note=note)
 
 
 def _verdict(share: float, threshold: Threshold) -> str:
@@ -210,7 +204,7 @@ def _compared_with_median(figure: Measurement, share: float | None) -> Measureme
         return figure
     verdict = _verdict(share, thresholds()["outlier"])
     worse = "fail" if "fail" in (verdict, figure.verdict) else "warn"
-    return figure.judged(worse, note=f"{share:.2f} of the median of all devices")
+    return replace(figure, verdict=worse, note=f"{share:.2f} of the median of all devices")
 
 
 Place = tuple[str, int | None, int | None]  #: what, worker, device
@@ -270,7 +264,7 @@ def _link_healths(parts: Iterable[WorkerFigures]) -> Iterator[Measurement]:
             note = ", ".join(f"{link}: {scores[link]}" for link in bad[:_NAMED])
             worst = max(scores.values())
             figure = Measurement("link-health", part.worker, None, worst, "of 10", note=note)
-            yield figure.judged(_verdict(1 - worst / 10, thresholds()["link-health"]))
+            yield replace(figure, verdict=_verdict(1 - worst / 10, thresholds()["link-health"]))
 
 
 def _soaked(worker: int, device: int, soak: Soak, stand_in: bool) -> Measurement:
@@ -282,12 +276,13 @@ def _soaked(worker: int, device: int, soak: Soak, stand_in: bool) -> Measurement
     figure = Measurement("soak", worker, device, worst, "TFLOP/s", note=place)
     if not stand_in and usual:
         share = worst / usual
-        figure = figure.judged(_verdict(share, thresholds()["soak"]), peak=usual, share=share)
+        verdict = _verdict(share, thresholds()["soak"])
+        figure = replace(figure, verdict=verdict, peak=usual, share=share)
     counts = (
         (soak.wrong, "windows with wrong bits"),
         (soak.flipped, "words of memory that changed"),
     )
     for numbers, what in counts:
         if number := numbers[device]:
-            figure = figure.judged("fail", note=f"{number} {what}; {figure.note}")
+            figure = replace(figure, verdict="fail", note=f"{number} {what}; {figure.note}")
     return figure

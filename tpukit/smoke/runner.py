@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -24,7 +24,7 @@ from tpukit.models import worker_names
 from tpukit.provision import recipe_names
 from tpukit.provision.recipes import Recipe
 from tpukit.smoke.chip_judge import judge_chips
-from tpukit.smoke.judge import Expectation, Observation, failures, judge
+from tpukit.smoke.judge import Expectation, Observation, judge
 from tpukit.smoke.measurements import TOO_FAST
 from tpukit.smoke.presence import look_for_chips
 from tpukit.smoke.smoke_report import SmokeReport
@@ -97,7 +97,11 @@ def ensure_computes(
     if load.level == 0:
         report = look_for_chips(workers, accelerator, deadline=deadline.within(SMOKE_SECONDS))
     else:
-        with smoke_lock(workers[0], deadline, on_wait):
+        # Two tests at once would both fail: a TPU belongs to one process, and `jax.distributed` has
+        # one coordinator port for a slice.
+        ahead, late = "another smoke test of the slice runs", "the smoke test had no turn"
+        first = workers[0]
+        with worker_lock(first, SMOKE_LOCK, deadline, ahead=ahead, late=late, on_wait=on_wait):
             limit = deadline.within(SMOKE_SECONDS + load.soak_seconds)
             report = smoke(workers, accelerator, recipe, deadline=limit, load=load)
     if not report.ok:
@@ -118,11 +122,7 @@ def smoke(
     Each worker runs the recipe's program at most once, and only if all workers are ready: the
     others would hang without the missing one. A program ends at the deadline and when its
     connection is gone. The report contains the errors of failed workers.
-
-    Raises `BadInput` if there are no workers.
     """
-    if not workers:
-        raise BadInput("no workers to compute on")
     run = _Run(accelerator, recipe, len(workers), deadline, load)
     try:
         observations = run.on_all(workers)
@@ -146,27 +146,10 @@ def check_level(recipe: Recipe, level: int) -> None:
     raise BadInput(f"the smoke test of {recipe.name} has levels 0 and 1", fix=Fix(note=note))
 
 
-@contextmanager
-def smoke_lock(
-    worker: RemoteWorker, deadline: Deadline, on_wait: OnWait = lambda line: None
-) -> Iterator[None]:
-    """Run the block while no other client of this user tests the slice.
-
-    Two tests at once would both fail: a TPU belongs to one process, and `jax.distributed` has one
-    coordinator port for a slice. `worker` is the slice's first worker, which keeps the lock.
-    `on_wait` gets one line if another client has the lock.
-
-    Raises `DeadlinePassed` if another client still has the lock at the deadline.
-    """
-    ahead, late = "another smoke test of the slice runs", "the smoke test had no turn"
-    with worker_lock(worker, SMOKE_LOCK, deadline, ahead=ahead, late=late, on_wait=on_wait):
-        yield
-
-
 def _failure(report: SmokeReport) -> TpukitError:
     failed = [worker for worker in report.workers if not worker.ok]
     if not failed:
-        bad = failures(report)
+        bad = [*map(str, report.failed_measurements)]
         chips = any(figure.note != TOO_FAST for figure in report.failed_measurements)
         stays = "a bad chip stays with its slice: a new slice may get another one"
         return SmokeFailed(

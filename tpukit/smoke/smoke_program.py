@@ -26,7 +26,6 @@ and for level 3, its soak program defines
 It ends itself after SECONDS, with a traceback of the hanging call, and when the client is gone.
 """
 
-import array
 import faulthandler
 import hashlib
 import importlib.metadata
@@ -37,7 +36,10 @@ import random
 import sys
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy
 
 #: Rows of the left operand and columns of the right one, on CPU devices and on TPU devices.
 STAND_IN_SIDE, SIDE = 256, 2048
@@ -45,18 +47,17 @@ STAND_IN_SIDE, SIDE = 256, 2048
 #: products are exact in float32 in any order of addition: 255 * 255 * 256 < 2**24.
 INNER = 256
 _LARGEST = 255
-#: The digest of the right product, by side.
-DIGESTS = {256: "80b3dcac85e01f81", 2048: "0b9393b4a276946f"}
 
 
-def operands(side: int, seed: int = 0) -> list[tuple[bytes, tuple[int, int]]]:
-    """Return both operands of a seed as (words, shape), in little-endian int16."""
+def operands(side: int, seed: int = 0) -> "list[numpy.ndarray]":
+    """Return both operands of a seed, as NumPy arrays of int16."""
+    import numpy
+
     source, span = random.Random(seed), 2 * _LARGEST + 1
     matrices = []
     for shape in ((side, INNER), (INNER, side)):
-        raw = array.array("H", source.randbytes(2 * side * INNER))
-        words = array.array("h", [word % span - _LARGEST for word in raw])
-        matrices.append((words.tobytes(), shape))
+        raw = numpy.frombuffer(source.randbytes(2 * side * INNER), numpy.uint16).reshape(shape)
+        matrices.append((raw % span).astype(numpy.int16) - _LARGEST)
     return matrices
 
 
@@ -93,21 +94,13 @@ def exit_without_a_client() -> None:
             os._exit(1)
 
 
-def main(framework: str, workers: int, seconds: float, level: int, soak_seconds: float) -> int:
-    started = time.monotonic()
+def main(framework: str, workers: int, seconds: float, level: int, soak_seconds: float) -> None:
     faulthandler.dump_traceback_later(seconds, exit=True)
     threading.Thread(target=exit_without_a_client, daemon=True).start()
     emulated = int(os.environ.get("TPUKIT_EMULATED_DEVICES") or 0)
     framework_program = globals()
     framework_program["prepare"](emulated)
-    side = STAND_IN_SIDE if emulated else SIDE
-    seen = framework_program["compute"](workers, side)
-    count = seen["global_devices"]
-    numbers_hold = (
-        len(seen["digests"]) == seen["devices"]
-        and all(bits == DIGESTS[side] for device in seen["digests"] for bits in device)
-        and seen["global_sum"] == count * (count + 1) / 2
-    )
+    seen = framework_program["compute"](workers, STAND_IN_SIDE if emulated else SIDE)
     if level >= 2:
         seen["bench"] = framework_program["bench"]()
     if level >= 3:
@@ -117,14 +110,11 @@ def main(framework: str, workers: int, seconds: float, level: int, soak_seconds:
         "versions": versions(framework_program["PACKAGES"]),
         "emulated": emulated,
         **seen,
-        "numbers_hold": numbers_hold,
-        "seconds": time.monotonic() - started,
     }
     write_line("TPUKIT-SMOKE " + json.dumps(report))
     faulthandler.cancel_dump_traceback_later()
-    return 0 if numbers_hold else 1
 
 
 if __name__ == "__main__":
     name, workers, seconds, level, soak_seconds = sys.argv[1:]
-    sys.exit(main(name, int(workers), float(seconds), int(level), float(soak_seconds)))
+    main(name, int(workers), float(seconds), int(level), float(soak_seconds))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from tpukit.errors import TpukitError
 from tpukit.models import Documented
@@ -35,23 +35,6 @@ class Measurement(Documented):
     to_device: int | None = None
     size: int | None = None
 
-    def judged(
-        self,
-        verdict: str,
-        *,
-        peak: float | None = None,
-        share: float | None = None,
-        note: str | None = None,
-    ) -> Measurement:
-        """Return the figure with a verdict, and with its peak, share and note if given."""
-        return replace(
-            self,
-            verdict=verdict,
-            peak=self.peak if peak is None else peak,
-            share=self.share if share is None else share,
-            note=self.note if note is None else note,
-        )
-
     @property
     def place(self) -> str:
         """The measured part of the slice in words: `worker 0 device 3`."""
@@ -65,6 +48,12 @@ class Measurement(Documented):
             if self.to_device is None
             else f"{own} - worker {self.to_worker} device {self.to_device}"
         )
+
+    def __str__(self) -> str:
+        """Return it in words: `worker 0 device 3: matmul 61.5 TFLOP/s, 67% of 918, …`."""
+        share = f", {self.share:.0%} of {self.peak:.4g}" if self.share is not None else ""
+        note = f", {self.note}" if self.note else ""
+        return f"{self.place}: {self.what} {self.value:.4g} {self.unit}{share}{note}"
 
 
 @dataclass(frozen=True)

@@ -37,10 +37,7 @@ def compute(workers: int, side: int) -> dict[str, Any]:
         )
     strategy = _strategy(tensorflow, int(os.environ.get("TPUKIT_EMULATED_DEVICES") or 0))
     # A TPU multiplies float32 as bfloat16, in which these integers are exact, and adds float32.
-    left, right = (
-        numpy.frombuffer(words, numpy.int16).reshape(shape).astype(numpy.float32)
-        for words, shape in operands(side)
-    )
+    left, right = (matrix.astype(numpy.float32) for matrix in operands(side))
 
     @tensorflow.function(autograph=False)
     def multiply(first: object, second: object) -> object:

@@ -30,10 +30,7 @@ def compute(workers: int, side: int) -> dict[str, Any]:
         raise SystemExit("this smoke test of torch_tpu is for slices of one worker")
     count = torch.tpu.device_count()
     devices = [torch.device("tpu", index) for index in range(count)]
-    left, right = (
-        torch.frombuffer(bytearray(words), dtype=torch.int16).reshape(shape).to(torch.float32)
-        for words, shape in operands(side)
-    )
+    left, right = (torch.from_numpy(matrix).to(torch.float32) for matrix in operands(side))
 
     def multiply(device: "torch.device") -> str:
         product = left.to(device) @ right.to(device)

@@ -43,10 +43,7 @@ def compute(workers: int, side: int) -> dict[str, Any]:
 
     # A TPU multiplies float32 as bfloat16, in which these integers are exact, and adds float32; it
     # would round a product of bfloat16 tensors.
-    left, right = (
-        torch.frombuffer(bytearray(words), dtype=torch.int16).reshape(shape).to(torch.float32)
-        for words, shape in operands(side)
-    )
+    left, right = (torch.from_numpy(matrix).to(torch.float32) for matrix in operands(side))
     factors = [spread(operand.repeat(count, 1, 1)) for operand in (left, right)]
 
     def multiply() -> list[str]:

@@ -290,8 +290,6 @@ def ask(
     failure: str,
     *,
     deadline: Deadline,
-    stdin: Callable[[], Iterable[bytes]] | None = None,
-    keep: int = 4 << 20,
     root: Root = "no",
 ) -> AgentAnswer:
     """Have the agent do something, and return its answer.
@@ -299,7 +297,7 @@ def ask(
     Raises `TpukitError` (`failure`, and the end of stderr) if it failed or did not answer, and as
     `run` does.
     """
-    done = run(connection, verb, request, deadline=deadline, stdin=stdin, keep=keep, root=root)
+    done = run(connection, verb, request, deadline=deadline, root=root)
     return answer(connection.label, done, failure)
 
 

@@ -26,8 +26,8 @@ class LedgerFile:
 
     def has(self, *words: str) -> bool:
         """Return True if the ledger has an undo that begins with these words."""
-        noted = (shlex.split(line[len(_UNDO) :]) for line in self._undos())
-        return any(tuple(undo[: len(words)]) == words for undo in noted)
+        undos = (line[len(_UNDO) :] for line in self._lines() if line.startswith(_UNDO))
+        return any(tuple(shlex.split(undo)[: len(words)]) == words for undo in undos)
 
     def note(self, *words: str) -> None:
         """Note the undo of the next change; raise `StepRefused` if a word has a line break."""
@@ -57,9 +57,6 @@ class LedgerFile:
             os.truncate(self.path, len("".join(lines).encode(errors="surrogateescape")))
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.path)
-
-    def _undos(self) -> list[str]:
-        return [line for line in self._lines() if line.startswith(_UNDO)]
 
     def _first_lines(self) -> list[str]:
         os.makedirs(self.folder, 0o700, exist_ok=True)

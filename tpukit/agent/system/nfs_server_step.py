@@ -35,7 +35,7 @@ class NfsServerStep(WorkerStep):
         # The undo runs in reverse order: first it removes the line, then it calls `export_again`.
         self.ledger.note("export_again")
         self.block(_TABLE).put(self.ledger, self._line())
-        if not _export():
+        if not succeeds(*as_root("exportfs", "-ra")):
             fix = "see systemctl status nfs-kernel-server on the worker"
             raise StepRefused(f"the NFS server does not share {folder}", fix)
 
@@ -44,10 +44,6 @@ class NfsServerStep(WorkerStep):
         identity = f"anonuid={os.getuid()},anongid={os.getgid()}"
         options = f"(rw,sync,no_subtree_check,all_squash,{identity})"
         return " ".join([folder, *(address + options for address in addresses.split(","))])
-
-
-def _export() -> bool:
-    return succeeds(*as_root("exportfs", "-ra"))
 
 
 def export_again() -> None:

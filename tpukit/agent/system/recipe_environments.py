@@ -148,14 +148,11 @@ def _packages(site: str) -> Iterator[tuple[str, str]]:
     """Yield the names and versions of packages; skip half-installed ones."""
     for folder in glob.glob(f"{glob.escape(site)}/*.dist-info"):
         head = _beginning(f"{folder}/METADATA", 4096).partition("\n\n")[0]
-        fields = {key: text for key, _, text in map(_field, reversed(head.split("\n")))}
+        lines = (line.partition(": ") for line in reversed(head.split("\n")))
+        fields = {key: text for key, _, text in lines}
         name, version = fields.get("Name", "").strip(), fields.get("Version", "").strip()
         if name and version:
             yield name, version
-
-
-def _field(line: str) -> tuple[str, str, str]:
-    return line.partition(": ")
 
 
 def _editable(home: Home, venv: str) -> str:

@@ -84,9 +84,9 @@ def diagnose(
 
 
 def _view(outcomes: Sequence[Outcome[RemoteWorker, StepTimes | None]]) -> View:
-    from tpukit.smoke.diagnosis import diagnose
+    from tpukit.smoke.diagnosis import Diagnosis
 
-    known = [diagnose(outcome.item.index, outcome.value) for outcome in outcomes if outcome.value]
+    known = [Diagnosis(outcome.item.index, outcome.value) for outcome in outcomes if outcome.value]
     failed = [outcome.error for outcome in outcomes if outcome.error]
     if failed:
         raise failed[0]
