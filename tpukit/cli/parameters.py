@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from typer import Argument, Option
 
@@ -165,6 +165,13 @@ class RouteFlags(ProxyFlags):
 
 
 DIRECT, EXTERNAL = ProxyFlags(), RouteFlags()
+_Verb = TypeVar("_Verb", bound=Callable[..., object])
+
+
+def connecting(verb: _Verb) -> _Verb:
+    """Let a verb take `RouteFlags`; its toolkit then reaches the workers by that route."""
+    vars(verb)["connects"] = True
+    return verb
 
 
 def seconds(text: str, name: str = "--timeout") -> float:

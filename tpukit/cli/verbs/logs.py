@@ -63,12 +63,12 @@ EVERYTHING, WHOLE = OutputFlags(), LogFlags()
 LEFT = View({}, status=Interrupted.exit_code)
 
 
+@flag.connecting
 def logs(
     toolkit: Toolkit,
     name: flag.OnlyNames = flag.LEFT_OUT,
     run: flag.RunId = "",
     flags: LogFlags = WHOLE,
-    route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
     """Print the output of a detached run.
 
@@ -80,7 +80,7 @@ def logs(
       tpukit logs demo 20261121-143355-3f2a --worker 0 > log.txt
       tpukit logs demo --worker 0 --chip 2 > chip-2.txt
     """
-    outcomes, _ = read(toolkit.by(route), name, run, flags)
+    outcomes, _ = read(toolkit, name, run, flags)
     return LEFT if outcomes is None else View({}, status=outcome_views.worst(outcomes))
 
 

@@ -30,6 +30,7 @@ Lease = Annotated[
 Install = Annotated[bool, Option("--install", help="Install JupyterLab first.")]
 
 
+@flag.connecting
 def notebook(
     toolkit: Toolkit,
     name: flag.OnlyName = flag.LEFT_OUT,
@@ -39,7 +40,6 @@ def notebook(
     install: Install = False,
     lease: Lease = "24h",
     timeout: flag.Timeout = "60s",
-    route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
     """Open Jupyter on a worker, with the provisioned environment.
 
@@ -58,7 +58,6 @@ def notebook(
     lease_seconds = flag.life(lease, "--lease")
     if recipe:
         flag.check_recipe(recipe, toolkit.project_files.recipes.names())
-    toolkit = toolkit.by(route)
     chosen = toolkit.reach.worker(name, worker, flag.seconds(timeout))
     say = toolkit.console.say
     recipe = recipe or usual_environment(chosen, flag.DEFAULT_RECIPE, toolkit.clock)

@@ -28,6 +28,7 @@ Measure = Annotated[
 ]
 
 
+@flag.connecting
 def report(
     toolkit: Toolkit,
     name: flag.OnlyName = flag.LEFT_OUT,
@@ -35,7 +36,6 @@ def report(
     measure: Measure = False,
     recipe: flag.Recipe = flag.DEFAULT_RECIPE,
     timeout: flag.Timeout = "60s",
-    route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
     """Write one HTML page about a slice, its checks, environments and runs.
 
@@ -50,7 +50,6 @@ def report(
     from tpukit.cli.verbs.doctor import shown, slice_findings
     from tpukit.report.page import check_page
 
-    toolkit = toolkit.by(route)
     path = check_page(to or f"{name}.html")
     patience = flag.seconds(timeout)
     slice_ = toolkit.slices.find(name, toolkit.deadline(patience))
@@ -60,7 +59,7 @@ def report(
         workers = toolkit.reach.workers(slice_, "all", patience)
         sections += _work(toolkit, workers, patience)
     if measure:
-        figures = smoke(toolkit, name, recipe, level=2, route=route)
+        figures = smoke(toolkit, name, recipe, level=2)
         sections.append(_section("Figures", figures))
     return _written(toolkit, path, name, sections)
 

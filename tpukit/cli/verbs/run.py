@@ -101,6 +101,7 @@ class VariableFlags:
     ] = ""
 
 
+@flag.connecting
 def run(
     toolkit: Toolkit,
     name: flag.OnlyNames = flag.LEFT_OUT,
@@ -108,7 +109,6 @@ def run(
     how: RunFlags,
     tree: PushFlags,
     environment: VariableFlags,
-    route: flag.RouteFlags,
     command: flag.Command = None,
     worker: flag.Workers = "all",
     timeout: flag.Timeout = "60s",
@@ -135,7 +135,6 @@ def run(
     from tpukit.jobs.shell_environment import shell_lines
     from tpukit.ssh.fan_out import values
 
-    toolkit = toolkit.by(route)
     line = required_command(command)
     variables = given_variables(environment, toolkit)
     _check(how, tree, toolkit.console)

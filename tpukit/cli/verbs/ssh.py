@@ -37,6 +37,7 @@ _WITH_KEY = 'ssh-add -q - <&3 3<&-; exec "$@" 3<&-'
 _TMUX = "tmux new-session -A -s tpukit"
 
 
+@flag.connecting
 def ssh(
     toolkit: Toolkit,
     name: flag.OnlyName = flag.LEFT_OUT,
@@ -47,7 +48,6 @@ def ssh(
     tmux: Tmux = False,
     recipe: With = "",
     timeout: flag.Timeout = "60s",
-    route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
     """Open a shell on a worker, or run a command.
 
@@ -61,7 +61,6 @@ def ssh(
       tpukit ssh demo -t -- htop
       tpukit ssh demo --with jax
     """
-    toolkit = toolkit.by(route)
     line = flag.remote_command(command)
     session = terminal or tmux or not line
     _check(toolkit.flags, name, line, session=session, tmux=tmux, no_stdin=no_stdin)

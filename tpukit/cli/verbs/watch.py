@@ -91,13 +91,13 @@ class AttendanceFlags:
     ] = False
 
 
+@flag.connecting
 def watch(
     toolkit: Toolkit,
     how: WatchFlags,
     environment: VariableFlags,
     on_top: RequirementFlags,
     attendance: AttendanceFlags,
-    route: flag.RouteFlags,
     name: Name = "",
     command: flag.Command = None,
     source_ranges: flag.SourceRanges = None,
@@ -118,7 +118,6 @@ def watch(
     """
     from tpukit.watch import background
 
-    toolkit = toolkit.by(route)
     if attendance.list_:
         return _list(toolkit, name)
     if not name:
@@ -141,7 +140,7 @@ def watch(
     words = ["--project", toolkit.settings.require("project"), "--zone", watch_.zone]
     words += ["--local"] if toolkit.flags.local else []
     words += ["--profile", toolkit.flags.profile] if toolkit.flags.profile else []
-    command = [sys.executable, "-P", "-m", "tpukit", *words, "watch", name, *route.words]
+    command = [sys.executable, "-P", "-m", "tpukit", *words, "watch", name, *toolkit.route.words]
     pid = background.start(file, watch_, command, toolkit.clock, toolkit.console.say)
     toolkit.console.say(f"{name}: watched by process {pid}, which writes to {file.log}")
     after = Fix.command("tpukit", "watch", name, "--stop", note="ends the watch")
