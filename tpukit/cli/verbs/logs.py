@@ -37,9 +37,7 @@ class OutputFlags:
     output_directory: Annotated[
         str, Option(metavar="DIRECTORY", help="Write each worker's log to a new file instead.")
     ] = ""
-    json_lines: Annotated[
-        bool, Option("--json-lines", help="Print each line of output as a JSON document.")
-    ] = False
+    json_lines: flag.JsonLines = False
     timeout: flag.Timeout = "5m"  # enough for a sleeping laptop or a worker's restart
 
 

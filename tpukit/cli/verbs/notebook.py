@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from tpukit.jobs.notebooks import Notebook
     from tpukit.ssh.forwarding import Tunnels
 
-Port = Annotated[
-    int, Option(metavar="PORT", help="Port here; 0 takes a free one.", min=0, max=65535)
-]
 Recipe = Annotated[
     str, Option("--with", metavar="RECIPE", help=f"{flag.RECIPES} Default: the provisioned one.")
 ]
@@ -35,7 +32,7 @@ def notebook(
     toolkit: Toolkit,
     name: flag.OnlyName = flag.LEFT_OUT,
     worker: flag.WorkerNumber = 0,
-    port: Port = 8888,
+    port: flag.PortHere = 8888,
     recipe: Recipe = "",
     install: Install = False,
     lease: Lease = "24h",

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
-from typer import Option
 
 from tpukit.cli import parameters as flag
 from tpukit.cli.toolkit import Toolkit
@@ -18,10 +17,6 @@ from tpukit.text import quote
 
 if TYPE_CHECKING:
     from tpukit.jobs.ray_cluster import RayCluster, RayNode
-
-Port = Annotated[
-    int, Option(metavar="PORT", help="Port here; 0 takes a free one.", min=0, max=65535)
-]
 
 
 def application() -> typer.Typer:
@@ -73,7 +68,7 @@ def status(toolkit: Toolkit, name: flag.Names, timeout: flag.Timeout = "60s") ->
 def dashboard(
     toolkit: Toolkit,
     name: flag.OnlyName = flag.LEFT_OUT,
-    port: Port = 8265,
+    port: flag.PortHere = 8265,
     timeout: flag.Timeout = "60s",
 ) -> View:
     """Reach the dashboard of the cluster whose head is on this slice, until Ctrl-C.

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from tpukit.up import UpReport
 
 File = Annotated[str, Option("--to", metavar="FILE", help="The page; default: NAME.html.")]
-Measure = Annotated[
-    bool, Option("--measure", help="Also measure the devices, as tpukit smoke --level 2 does.")
-]
 
 
 @flag.connecting
@@ -33,7 +30,7 @@ def report(
     toolkit: Toolkit,
     name: flag.OnlyName = flag.LEFT_OUT,
     to: File = "",
-    measure: Measure = False,
+    measure: flag.Measure = False,
     recipe: flag.Recipe = flag.DEFAULT_RECIPE,
     timeout: flag.Timeout = "60s",
 ) -> View:

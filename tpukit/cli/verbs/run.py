@@ -57,9 +57,7 @@ class RunFlags:
     output_directory: Annotated[
         str, Option(metavar="DIRECTORY", help="Write each stream to a new file instead.")
     ] = ""
-    json_lines: Annotated[
-        bool, Option("--json-lines", help="Print each line of output as a JSON document.")
-    ] = False
+    json_lines: flag.JsonLines = False
     sudo: Annotated[bool, Option("--sudo", help="Run it as root, in the same environment.")] = False
     per_chip: flag.PerChip = False
     signal: Annotated[
@@ -93,9 +91,7 @@ class VariableFlags:
     env_file: Annotated[
         str, Option(metavar="FILE", help="Set the variables in a file with NAME=VALUE lines.")
     ] = ""
-    with_: Annotated[
-        str, Option("--with", metavar="RECIPE", help="Use the provisioned environment's programs.")
-    ] = ""
+    with_: flag.With = ""
     workdir: Annotated[
         str, Option(metavar="PATH", help="Folder to start in; default: home, or the pushed folder.")
     ] = ""

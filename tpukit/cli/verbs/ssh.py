@@ -29,9 +29,6 @@ NoStdin = Annotated[bool, Option("--no-stdin", "-n", help="Give the command no s
 Tmux = Annotated[
     bool, Option("--tmux", help="Open the tmux session `tpukit`, which survives lost connections.")
 ]
-With = Annotated[
-    str, Option("--with", metavar="RECIPE", help="Use the provisioned environment's programs.")
-]
 #: Gives the key on descriptor 3 to the agent that runs this, and becomes the command.
 _WITH_KEY = 'ssh-add -q - <&3 3<&-; exec "$@" 3<&-'
 _TMUX = "tmux new-session -A -s tpukit"
@@ -46,7 +43,7 @@ def ssh(
     terminal: Terminal = False,
     no_stdin: NoStdin = False,
     tmux: Tmux = False,
-    recipe: With = "",
+    recipe: flag.With = "",
     timeout: flag.Timeout = "60s",
 ) -> View:
     """Open a shell on a worker, or run a command.
