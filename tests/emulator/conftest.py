@@ -15,7 +15,6 @@ import pytest
 from support.answers import misfits
 from support.emulated_workers import EmulatedWorkers, emulated_workers
 
-from tpukit.emulator.api.discovery.documents import DiscoveryLibrary
 from tpukit.emulator.api.discovery.methods import find_method
 from tpukit.emulator.api.http_server import ApiServer, build_server
 from tpukit.emulator.api.service import Service
@@ -87,7 +86,7 @@ def read_body(path: str, body: dict[str, Any]) -> dict[str, Any]:
     place = f"/{version}/projects/{{}}/locations/{{}}"
     if version == "compute":
         place = "/compute/v1/projects/{}/global"
-    return find_method(DiscoveryLibrary(), "POST", f"{place}/{collection}").read({}, body)[1]
+    return find_method("POST", f"{place}/{collection}").read({}, body)[1]
 
 
 def _prefixed(given: Mapping[str, Any], prefix: str) -> dict[str, str]:

@@ -11,7 +11,7 @@ from threading import Condition, Event
 
 from tpukit.emulator.api.compute_routes import compute_routes
 from tpukit.emulator.api.control_plane import ControlPlane
-from tpukit.emulator.api.discovery.documents import DiscoveryLibrary, document_asked_for
+from tpukit.emulator.api.discovery.documents import document_asked_for, find_document
 from tpukit.emulator.api.discovery.methods import ApiMethod, find_method
 from tpukit.emulator.api.discovery.partial_response import select
 from tpukit.emulator.api.exchange import (
@@ -64,7 +64,6 @@ class Edge:
         )
         self.control = ControlPlane(service, self.faults)
         self._service = service
-        self._library = DiscoveryLibrary()
         self._base = service.context.compute_base.removesuffix("compute/v1/")
         self._token = token
         self._save = save
@@ -128,7 +127,7 @@ class Edge:
         name = document_asked_for(request.path, request.query.get("version", ""), request.host)
         if not name:
             return None
-        document = self._library.document(name)
+        document = find_document(name)
         if document is None:
             text = f"Discovery document not found for API service and version: {name}"
             return ApiReply.error(Status("NOT_FOUND", text), compute=False)
@@ -142,7 +141,7 @@ class Edge:
         if route.is_control:
             return self._serve(route, Call(path, query, body))
         first = request.path.split("/")[1]
-        method = find_method(self._library, route.verb, route.shapes[first])
+        method = find_method(route.verb, route.shapes[first])
         try:
             wanted = method.selection(query)
             query, body = method.read(query, body)
