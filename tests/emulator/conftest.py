@@ -55,9 +55,14 @@ class EmulatedCloud:
 
     def call(self, *, version: str = "v2", zone: str = ZONE, **given: Any) -> Call:
         """Return a call; `path_x` and `query_x` become placeholders and query parameters."""
-        path = {"project": "p", "zone": zone, **_prefixed(given, "path_")}
+        place = {"zone": zone} if zone else {}
+        path = {"project": "p", **place, **_prefixed(given, "path_")}
         body = given.get("body", {})
         return Call(path, _prefixed(given, "query_"), body, version, given.get("failure"))
+
+    def global_call(self, **given: Any) -> Call:
+        """Return a call about a resource of Compute Engine in no zone and no region."""
+        return self.call(zone="", **given)
 
     def create(self, name: str, **given: Any) -> dict[str, Any]:
         """Ask for a v3-8, or what `body` says instead, and return the operation."""

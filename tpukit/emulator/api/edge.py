@@ -42,7 +42,7 @@ from tpukit.emulator.faults.presets import filled
 #: Compute Engine API reference, globalOperations.wait: it answers after 2 minutes at the latest.
 LONGEST_WAIT = 120.0
 #: The placeholders of paths with the name of the call's resource.
-_NAMES_IN_PATHS = ("node", "instance", "queued", "firewall", "operation", "group", "part")
+_NAMES_IN_PATHS = ("node", "queued", "operation", "name")
 #: The services whose calls a fault of kind "roles" can refuse.
 _GUARDED = ("tpu.googleapis.com", "compute.googleapis.com")
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from random import Random
 
+from tpukit.emulator.compute_service.compute_operations import ComputeOperations
 from tpukit.emulator.compute_service.disks import Disks
 from tpukit.emulator.compute_service.firewall_store import Firewalls
 from tpukit.emulator.compute_service.group_parts import InstanceTemplates, WorkloadPolicies
@@ -21,7 +22,7 @@ from tpukit.emulator.compute_service.instances import Instances
 from tpukit.emulator.compute_service.machine_types import MachineTypes
 from tpukit.emulator.compute_service.networks import Networks, Regions, Zones
 from tpukit.emulator.compute_service.project_services import ResourceManager, ServiceUsage
-from tpukit.emulator.compute_service.projects import Accounts, ComputeOperations, Projects
+from tpukit.emulator.compute_service.projects import Accounts, Projects
 from tpukit.emulator.compute_service.subnetworks import Subnetworks
 from tpukit.emulator.core.api_errors import ApiError, Json, Status, invalid, not_found
 from tpukit.emulator.core.emulator_clock import EmulatorClock
@@ -67,13 +68,14 @@ class Service:
         self.operations = TpuOperations(self.context, self.catalogue)
         self.compute_operations = ComputeOperations(self.context)
         self.projects = Projects(self.context, self.compute_operations)
-        self.networks = Networks(self.context, self.compute_operations, self.catalogue)
-        self.subnetworks = Subnetworks(self.context, self.compute_operations, self.catalogue)
+        shared = self.context, self.compute_operations, self.catalogue
+        self.networks = Networks(*shared, state.offers)
+        self.subnetworks = Subnetworks(*shared, state.offers)
         self.zones = Zones(self.context, self.catalogue)
         self.regions = Regions(self.context, self.catalogue)
         self.machine_types = MachineTypes(self.context, self.catalogue)
-        self.disks = Disks(self.context, self.compute_operations, self.catalogue)
-        self.firewalls = Firewalls(self.context, self.compute_operations)
+        self.disks = Disks(*shared, state.disks)
+        self.firewalls = Firewalls(*shared, state.firewalls)
         self.accounts = Accounts(self.context, self.catalogue)
         self.service_usage = ServiceUsage(self.context)
         self.resource_manager = ResourceManager(self.context)
@@ -89,16 +91,12 @@ class Service:
         self.node_store = NodeStore(self.context, self.operations, self._host)
         self.instance_store = InstanceStore(self.context, self.compute_operations, self._host)
         self.instances = Instances(
-            *(self.context, self.catalogue, self.compute_operations),
-            *(self.machine_types, self.instance_store),
+            *shared, state.instances, self.machine_types, self.instance_store
         )
-        shared = self.context, self.compute_operations, self.catalogue
-        self.policies, self.templates = WorkloadPolicies(*shared), InstanceTemplates(*shared)
-        self.groups = InstanceGroups(
-            *(self.context, self.catalogue, self.compute_operations),
-            GroupRequests(self.context, self.machine_types, self.policies, self.templates),
-            self.instance_store,
-        )
+        self.policies = WorkloadPolicies(*shared, state.policies)
+        self.templates = InstanceTemplates(*shared, state.templates)
+        requests = GroupRequests(self.context, self.machine_types, self.policies, self.templates)
+        self.groups = InstanceGroups(*shared, state.groups, requests, self.instance_store)
         self.queue = Queue(*parts, self.node_store)
         self.nodes = Nodes(*parts, self.node_store, self.quotas, self.reservations)
         self.queued_resources = QueuedResources(
