@@ -6,14 +6,12 @@ from collections import Counter, deque
 from dataclasses import asdict
 
 from tpukit.emulator.api.service import Service
-from tpukit.emulator.compute_service.instance_store import STATES as INSTANCE_STATES
 from tpukit.emulator.core.api_errors import Json, invalid, not_found, read_number
 from tpukit.emulator.core.emulator_clock import LATEST, parse_timestamp, timestamp
 from tpukit.emulator.core.service_context import Call, Timing
 from tpukit.emulator.faults.api_faults import ApiFaults
 from tpukit.emulator.faults.presets import PRESETS
 from tpukit.emulator.faults.scenario import HEALTHS, parse_scenario
-from tpukit.emulator.tpu_service.node_store import STATES
 
 #: The number of requests in the log.
 LOGGED = 1000
@@ -174,7 +172,7 @@ class ControlPlane:
     def set_state(self, call: Call) -> Json:
         """Put a node in a state of the API."""
         name, state = self._node(call.path["path"]), str(call.body.get("state"))
-        known = STATES if name in self._service.node_store else INSTANCE_STATES
+        known = self._service.store_of(name).states
         if state not in known:
             raise invalid(f"A state is one of {', '.join(known)}.")
         self._service.apply_event(name, state)

@@ -16,7 +16,6 @@ from tpukit.emulator.compute_service.firewall_store import Firewalls
 from tpukit.emulator.compute_service.group_parts import InstanceTemplates, WorkloadPolicies
 from tpukit.emulator.compute_service.group_request import GroupRequests
 from tpukit.emulator.compute_service.instance_groups import InstanceGroups
-from tpukit.emulator.compute_service.instance_store import STATES as INSTANCE_STATES
 from tpukit.emulator.compute_service.instance_store import InstanceStore, as_node
 from tpukit.emulator.compute_service.instances import Instances
 from tpukit.emulator.compute_service.machine_types import MachineTypes
@@ -24,7 +23,7 @@ from tpukit.emulator.compute_service.networks import Networks, Regions, Zones
 from tpukit.emulator.compute_service.project_services import ResourceManager, ServiceUsage
 from tpukit.emulator.compute_service.projects import Accounts, Projects
 from tpukit.emulator.compute_service.subnetworks import Subnetworks
-from tpukit.emulator.core.api_errors import ApiError, Json, Status, invalid, not_found
+from tpukit.emulator.core.api_errors import ApiError, Json, Status, not_found
 from tpukit.emulator.core.emulator_clock import EmulatorClock
 from tpukit.emulator.core.operation_metadata import DEFAULT, OperationMetadata
 from tpukit.emulator.core.service_context import Call, ServiceContext, Timing, project_number
@@ -33,7 +32,7 @@ from tpukit.emulator.faults.scenario import ScenarioEvent
 from tpukit.emulator.faults.worker_faults import WorkerFaults
 from tpukit.emulator.tpu_service.catalogue import Catalogue, Reservations
 from tpukit.emulator.tpu_service.catalogue_changes import CatalogueChanges
-from tpukit.emulator.tpu_service.node_store import STATES, NodeStore
+from tpukit.emulator.tpu_service.node_store import NodeStore
 from tpukit.emulator.tpu_service.nodes import Nodes
 from tpukit.emulator.tpu_service.operations import TpuOperations
 from tpukit.emulator.tpu_service.queue import Queue
@@ -138,33 +137,25 @@ class Service:
         if self.worker_faults.changed():
             self._host.refresh()
 
-    def apply_event(self, node: str, event: str) -> None:
-        """Apply "preempt", "vanish", a health or a state to a node or an instance."""
-        if node in self.instance_store:
-            self._apply_to_instance(node, event)
-            return
-        if node not in self.node_store:
-            raise not_found(node)
-        if event == "preempt":
-            self.node_store.preempt(node)
-        elif event == "vanish":
-            self.node_store.vanish(node)
-        elif event in STATES:
-            self.node_store.put(node, event)
-        else:
-            self.node_store.set_health(node, event)
+    def store_of(self, name: str) -> NodeStore | InstanceStore:
+        """Return the store of a node or an instance; raise `ApiError` if there is neither."""
+        if name in self.instance_store:
+            return self.instance_store
+        if name in self.node_store:
+            return self.node_store
+        raise not_found(name)
 
-    def _apply_to_instance(self, name: str, event: str) -> None:
+    def apply_event(self, name: str, event: str) -> None:
+        """Apply "preempt", "vanish", a health or a state to a node or an instance."""
+        store = self.store_of(name)
         if event == "preempt":
-            self.instance_store.preempt(name)
+            store.preempt(name)
         elif event == "vanish":
-            self.instance_store.drop(name)
-        elif event in INSTANCE_STATES:
-            self.instance_store.put(name, event)
+            store.vanish(name)
+        elif event in store.states:
+            store.put(name, event)
         else:
-            raise invalid(
-                f"An instance has no {event}; its states are {', '.join(INSTANCE_STATES)}."
-            )
+            store.set_health(name, event)
 
     def advance_clock(self, seconds: float) -> None:
         self.context.clock.advance(seconds)

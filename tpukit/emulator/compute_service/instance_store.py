@@ -9,14 +9,12 @@ from dataclasses import asdict, dataclass, replace
 from tpukit.accelerators import AcceleratorType
 from tpukit.emulator.compute_service.compute_operations import ComputeOperations
 from tpukit.emulator.compute_service.instance_request import valid_seconds
-from tpukit.emulator.core.api_errors import Json
+from tpukit.emulator.core.api_errors import Json, invalid
 from tpukit.emulator.core.emulator_clock import timestamp
 from tpukit.emulator.core.service_context import Call, ServiceContext
 from tpukit.emulator.workers.worker_host import WorkerHost, WorkerRecord, bounds_of
 from tpukit.errors import TpukitError
 
-#: The discovery document on Instance.status, those that the emulator reaches.
-STATES = ("PENDING", "PROVISIONING", "STAGING", "RUNNING", "STOPPING", "TERMINATED")
 _NO_ROOM = (TpukitError, OSError, RuntimeError)
 #: Steps of a plan that are no states: the instance is deleted, or its `maxRunDuration` ends.
 _GONE, _END = "GONE", "END"
@@ -42,6 +40,9 @@ class InstanceStore:
     A record has the instance, its worker, the names of its slice's instances if these are several,
     and a plan: pairs of a time and the next state.
     """
+
+    #: The discovery document on Instance.status, those that the emulator reaches.
+    states = ("PENDING", "PROVISIONING", "STAGING", "RUNNING", "STOPPING", "TERMINATED")
 
     def __init__(
         self, context: ServiceContext, operations: ComputeOperations, host: WorkerHost
@@ -154,6 +155,12 @@ class InstanceStore:
         else:
             self._host.halt(name)
             self.change(name, status=status)
+
+    def vanish(self, name: str) -> None:
+        self.drop(name)
+
+    def set_health(self, name: str, health: str) -> None:
+        raise invalid(f"An instance has no {health}; its states are {', '.join(self.states)}.")
 
     def change(self, name: str, **fields: object) -> None:
         """Replace fields of an instance."""

@@ -25,11 +25,6 @@ _PREEMPTED = Status(
 
 #: The discovery document on Node.state. A node's workers run in the first of these.
 RUNNING_STATES = ("READY", "UNKNOWN", "HIDING", "HIDDEN", "UNHIDING")
-STATES = (
-    *RUNNING_STATES,
-    *("CREATING", "RESTARTING", "REIMAGING", "DELETING", "REPAIRING"),
-    *("STARTING", "STOPPED", "STOPPING", "PREEMPTED", "TERMINATED"),
-)
 
 #: Errors when a machine has no room for a worker; Python raises RuntimeError without free threads.
 _NO_ROOM = (TpukitError, OSError, RuntimeError)
@@ -38,6 +33,12 @@ _log = logging.getLogger(__name__)
 
 class NodeStore:
     """Nodes by their full names. A change starts an operation, and happens when that is due."""
+
+    states = (
+        *RUNNING_STATES,
+        *("CREATING", "RESTARTING", "REIMAGING", "DELETING", "REPAIRING"),
+        *("STARTING", "STOPPED", "STOPPING", "PREEMPTED", "TERMINATED"),
+    )
 
     def __init__(
         self, context: ServiceContext, operations: TpuOperations, host: WorkerHost
