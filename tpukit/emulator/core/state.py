@@ -183,19 +183,6 @@ class StateFile:
             self._database = None
 
 
-class NoFile:
-    """A `StateFile` that stores nothing: its emulator ends with the program that started it."""
-
-    def load(self) -> EmulatorState:
-        return EmulatorState()
-
-    def save(self, state: EmulatorState) -> None:
-        state.settle()
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
 def _create(path: Path) -> None:
     """Create an empty database under its name in one step, so that a crash leaves no half of it."""
     new = path.with_name(f".{path.name}.new")
