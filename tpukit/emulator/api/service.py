@@ -44,7 +44,7 @@ from tpukit.emulator.workers.worker_host import WorkerHostFactory
 
 
 class Service:
-    """All emulated APIs over one state."""
+    """All emulated APIs over one state; it is the workers' `WorkerOracle`."""
 
     def __init__(
         self,
@@ -190,7 +190,6 @@ class Service:
             owner.complete(name, record)
 
     def authorized_keys(self, node: str) -> Sequence[tuple[str, str]]:
-        """Return pairs (user, public key line), first from the node, then from its project."""
         document = self._node(node)
         if document is None:
             return []
@@ -206,7 +205,6 @@ class Service:
         return [*_keys(own), *([] if blocked else _keys(common))]
 
     def admits(self, node: str, source_ip: str, port: int) -> bool:
-        """Return True if the firewall rules let `source_ip` reach this TCP port of the workers."""
         document = self._node(node)
         if document is None:
             return False
@@ -214,7 +212,6 @@ class Service:
         return self.firewalls.admits(network, document.get("tags", ()), source_ip, port)
 
     def neighbours(self, node: str) -> Sequence[str]:
-        """Return the addresses of all workers on the node's network, including its own."""
         document = self._node(node)
         if document is None:
             return []
@@ -230,12 +227,10 @@ class Service:
         ]
 
     def metadata(self, node: str) -> Mapping[str, str] | None:
-        """Return the present metadata of an instance, or None for a node."""
         record = self.context.state.instances.get(node)
         return as_node(node, record)["metadata"] if record else None
 
     def project_number(self, node: str) -> str:
-        """Return the number of the node's project."""
         return project_number(node.split("/")[1])
 
     def _node(self, name: str) -> Json | None:
