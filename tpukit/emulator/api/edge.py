@@ -139,7 +139,7 @@ class Edge:
         """Serve a request; check it and its answer against the API's discovery document."""
         query, body = request.query, request.document()
         if route.is_control:
-            return self._serve(route, Call(path, query, body))
+            return self._handle(route, Call(path, query, body))
         first = request.path.split("/")[1]
         method = find_method(route.verb, route.shapes[first])
         try:
@@ -171,8 +171,6 @@ class Edge:
                 require_permission(call, method.permission)
 
     def _serve(self, route: ApiRoute, call: Call) -> ApiReply:
-        if route.is_control:
-            return self._handle(route, call)
         before = self._take(route, call, "before")
         if before and before.kind == "operation":
             call = replace(call, failure=_status(before, call))
@@ -268,11 +266,8 @@ def _accelerator_type(call: Call) -> str:
     """Return the accelerator type or machine type in a create, or ""."""
     if machine := call.body.get("machineType"):
         return str(machine).rsplit("/", 1)[-1]
-    tpu = call.body.get("tpu")
-    specs = tpu.get("nodeSpec") if isinstance(tpu, dict) else None
-    first = specs[0] if isinstance(specs, list) and specs else None
-    node = first.get("node") if isinstance(first, dict) else call.body
-    return str(node.get("acceleratorType") or "") if isinstance(node, dict) else ""
+    specs = call.body.get("tpu", {}).get("nodeSpec") or [{"node": call.body}]
+    return str(specs[0].get("node", {}).get("acceleratorType") or "")
 
 
 def _status(rule: FaultRule, call: Call) -> Status:
