@@ -15,7 +15,6 @@ import pytest
 from support.answers import misfits
 from support.emulated_workers import EmulatedWorkers, emulated_workers
 
-from tpukit.emulator.api.discovery.documents import DiscoveryLibrary
 from tpukit.emulator.api.discovery.methods import find_method
 from tpukit.emulator.api.http_server import ApiServer, build_server
 from tpukit.emulator.api.service import Service
@@ -56,9 +55,14 @@ class EmulatedCloud:
 
     def call(self, *, version: str = "v2", zone: str = ZONE, **given: Any) -> Call:
         """Return a call; `path_x` and `query_x` become placeholders and query parameters."""
-        path = {"project": "p", "zone": zone, **_prefixed(given, "path_")}
+        place = {"zone": zone} if zone else {}
+        path = {"project": "p", **place, **_prefixed(given, "path_")}
         body = given.get("body", {})
         return Call(path, _prefixed(given, "query_"), body, version, given.get("failure"))
+
+    def global_call(self, **given: Any) -> Call:
+        """Return a call about a resource of Compute Engine in no zone and no region."""
+        return self.call(zone="", **given)
 
     def create(self, name: str, **given: Any) -> dict[str, Any]:
         """Ask for a v3-8, or what `body` says instead, and return the operation."""
@@ -87,7 +91,7 @@ def read_body(path: str, body: dict[str, Any]) -> dict[str, Any]:
     place = f"/{version}/projects/{{}}/locations/{{}}"
     if version == "compute":
         place = "/compute/v1/projects/{}/global"
-    return find_method(DiscoveryLibrary(), "POST", f"{place}/{collection}").read({}, body)[1]
+    return find_method("POST", f"{place}/{collection}").read({}, body)[1]
 
 
 def _prefixed(given: Mapping[str, Any], prefix: str) -> dict[str, str]:

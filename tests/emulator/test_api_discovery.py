@@ -375,10 +375,11 @@ def test_what_the_service_knows_of_its_resources_is_in_the_documents_whole(cloud
     cloud.pass_time(10)
     service.nodes.simulate_maintenance_event(cloud.call(version="v2alpha1", path_node="m"))
     cloud.pass_time(1)
-    service.firewalls.insert(cloud.call(body=RULE))
+    service.firewalls.insert(cloud.global_call(body=RULE))
     info = service.queued_resources.get_maintenance_info(cloud.call(path_queued="q"))
     assert info["nodeUpcomingMaintenances"]
-    asked = cloud.call(version="v2alpha1", path_queued="q", path_network="default", path_user="u")
+    asked = cloud.call(version="v2alpha1", path_queued="q", path_user="u")
+    network = cloud.global_call(path_name="default", path_network="default")
     place, compute = f"/v2alpha1/{PLACE}", "/compute/v1/projects/p"
     handlers = {
         f"GET {place}/nodes": service.nodes.list,
@@ -392,6 +393,9 @@ def test_what_the_service_knows_of_its_resources_is_in_the_documents_whole(cloud
         f"GET {place}/reservations": service.reservations.list,
         "GET /v2alpha1/projects/p/locations": service.catalogue.list_locations,
         f"POST {place}:generateServiceIdentity": service.accounts.generate_service_identity,
+        "GET /v1/users/u/loginProfile": service.accounts.get_login_profile,
+    }
+    computes = {
         f"GET {compute}": service.projects.get,
         f"GET {compute}/getXpnHost": service.projects.get_host,
         f"GET {compute}/global/firewalls": service.firewalls.list,
@@ -399,11 +403,10 @@ def test_what_the_service_knows_of_its_resources_is_in_the_documents_whole(cloud
         f"GET {compute}/global/networks": service.networks.list,
         f"GET {compute}/global/networks/default": service.networks.get,
         f"GET {compute}/global/networks/default/getEffectiveFirewalls": service.firewalls.effective,
-        "GET /v1/users/u/loginProfile": service.accounts.get_login_profile,
     }
-    wrong = {
-        where: misfits(*where.split(" "), handler(asked)) for where, handler in handlers.items()
-    }
+    answers = {where: handler(asked) for where, handler in handlers.items()}
+    answers |= {where: handler(network) for where, handler in computes.items()}
+    wrong = {where: misfits(*where.split(" "), answer) for where, answer in answers.items()}
     assert {where: found for where, found in wrong.items() if found} == {}
     attributes = service.nodes.get_guest_attributes(call)
     assert misfits("POST", f"{node}:getGuestAttributes", attributes) == []

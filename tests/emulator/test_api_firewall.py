@@ -11,15 +11,15 @@ NETWORK = "http://127.0.0.1:9/compute/v1/projects/p/global/networks/default"
 
 def insert(cloud, name="r1", **body):
     given = read_body("compute firewalls", {"name": name, **SSH, **body})
-    cloud.service.firewalls.insert(cloud.call(body=given))
+    cloud.service.firewalls.insert(cloud.global_call(body=given))
 
 
 def get(cloud, name="r1"):
-    return cloud.service.firewalls.get(cloud.call(path_firewall=name))
+    return cloud.service.firewalls.get(cloud.global_call(path_name=name))
 
 
 def names(cloud, **query):
-    answer = cloud.service.firewalls.list(cloud.call(**query))
+    answer = cloud.service.firewalls.list(cloud.global_call(**query))
     return [rule["name"] for rule in answer.get("items", [])]
 
 
@@ -77,7 +77,7 @@ def test_the_lowest_priority_number_decides_and_deny_wins_a_tie(cloud, node, all
 
 
 def test_a_rule_of_another_project_admits_nobody(cloud, node):
-    cloud.service.firewalls.insert(cloud.call(path_project="q", body={"name": "r1", **SSH}))
+    cloud.service.firewalls.insert(cloud.global_call(path_project="q", body={"name": "r1", **SSH}))
     assert not cloud.service.admits(node, "203.0.113.7", 22)
 
 
@@ -133,9 +133,9 @@ def test_a_patch_changes_what_it_names_and_an_update_replaces_the_rest(cloud):
     insert(cloud, targetTags=["tpu"], description="d")
     before = get(cloud)
     change = {"sourceRanges": ["198.51.100.0/24"]}
-    cloud.service.firewalls.patch(cloud.call(path_firewall="r1", body=change))
+    cloud.service.firewalls.patch(cloud.global_call(path_name="r1", body=change))
     assert get(cloud) == {**before, **change}
-    cloud.service.firewalls.update(cloud.call(path_firewall="r1", body=SSH))
+    cloud.service.firewalls.update(cloud.global_call(path_name="r1", body=SSH))
     after = get(cloud)
     assert after["sourceRanges"] == SSH["sourceRanges"]
     assert "targetTags" not in after
@@ -145,13 +145,15 @@ def test_a_patch_changes_what_it_names_and_an_update_replaces_the_rest(cloud):
 def test_a_rule_cannot_change_its_direction(cloud):
     insert(cloud)
     with pytest.raises(ApiError) as caught:
-        cloud.service.firewalls.patch(cloud.call(path_firewall="r1", body={"direction": "EGRESS"}))
+        cloud.service.firewalls.patch(
+            cloud.global_call(path_name="r1", body={"direction": "EGRESS"})
+        )
     assert caught.value.status.status == "INVALID_ARGUMENT"
 
 
 def test_a_deleted_rule_is_not_found_and_no_longer_admits(cloud, node):
     insert(cloud)
-    cloud.service.firewalls.delete(cloud.call(path_firewall="r1"))
+    cloud.service.firewalls.delete(cloud.global_call(path_name="r1"))
     assert not cloud.service.admits(node, "203.0.113.7", 22)
     with pytest.raises(ApiError) as caught:
         get(cloud)
@@ -198,33 +200,33 @@ def test_a_filter_that_is_not_understood_is_refused(cloud, text):
 def test_rules_are_paged(cloud):
     for number in range(5):
         insert(cloud, f"r{number}")
-    first = cloud.service.firewalls.list(cloud.call(query_maxResults="3"))
+    first = cloud.service.firewalls.list(cloud.global_call(query_maxResults="3"))
     rest = names(cloud, query_pageToken=first["nextPageToken"])
     assert [rule["name"] for rule in first["items"]] == ["r0", "r1", "r2"]
     assert rest == ["r3", "r4"]
 
 
 def test_an_operation_runs_first_and_is_done_later(cloud):
-    started = cloud.service.firewalls.insert(cloud.call(body={"name": "r1", **SSH}))
+    started = cloud.service.firewalls.insert(cloud.global_call(body={"name": "r1", **SSH}))
     assert (started["status"], started["operationType"]) == ("RUNNING", "insert")
     cloud.pass_time(1)
-    call = cloud.call(path_operation=started["name"])
+    call = cloud.global_call(path_operation=started["name"])
     ended = cloud.service.compute_operations.get(call)
     assert (ended["status"], ended["progress"]) == ("DONE", 100)
-    assert cloud.service.compute_operations.list(cloud.call())["items"] == [ended]
+    assert cloud.service.compute_operations.list(cloud.global_call())["items"] == [ended]
 
 
 def test_common_metadata_changes_only_for_who_saw_its_latest_fingerprint(cloud):
     projects = cloud.service.projects
-    before = projects.get(cloud.call())["commonInstanceMetadata"]["fingerprint"]
+    before = projects.get(cloud.global_call())["commonInstanceMetadata"]["fingerprint"]
     items = [{"key": "ssh-keys", "value": "a:b"}]
     body = {"items": items, "fingerprint": before}
-    projects.set_common_instance_metadata(cloud.call(body=body))
-    metadata = projects.get(cloud.call())["commonInstanceMetadata"]
+    projects.set_common_instance_metadata(cloud.global_call(body=body))
+    metadata = projects.get(cloud.global_call())["commonInstanceMetadata"]
     assert metadata["items"] == items
     assert metadata["fingerprint"] != before
     with pytest.raises(ApiError) as caught:
-        projects.set_common_instance_metadata(cloud.call(body=body))
+        projects.set_common_instance_metadata(cloud.global_call(body=body))
     assert caught.value.status.http_code == 412
     error = caught.value.status.compute_body()["error"]
     assert error["errors"][0]["reason"] == "conditionNotMet"
@@ -233,10 +235,10 @@ def test_common_metadata_changes_only_for_who_saw_its_latest_fingerprint(cloud):
 
 def test_the_default_network_exists_and_no_other(cloud):
     networks = cloud.service.networks
-    assert [item["name"] for item in networks.list(cloud.call())["items"]] == ["default"]
-    assert networks.get(cloud.call(path_network="default"))["name"] == "default"
+    assert [item["name"] for item in networks.list(cloud.global_call())["items"]] == ["default"]
+    assert networks.get(cloud.global_call(path_name="default"))["name"] == "default"
     with pytest.raises(ApiError) as caught:
-        networks.get(cloud.call(path_network="other"))
+        networks.get(cloud.global_call(path_name="other"))
     assert caught.value.status.status == "NOT_FOUND"
 
 
@@ -244,18 +246,18 @@ HOST_NETWORK = "projects/host/global/networks/default"
 
 
 def attach(cloud, host="host"):
-    cloud.service.projects.attach(cloud.call(body={"host": host}))
+    cloud.service.projects.attach(cloud.global_call(body={"host": host}))
 
 
 def test_a_service_project_has_the_networks_of_its_host_and_none_of_its_own(cloud):
-    assert "name" not in cloud.service.projects.get_host(cloud.call())
+    assert "name" not in cloud.service.projects.get_host(cloud.global_call())
     with pytest.raises(ApiError):
         cloud.create("n1", body={"networkConfig": {"network": HOST_NETWORK}})
     attach(cloud)
-    assert cloud.service.projects.get_host(cloud.call())["name"] == "host"
-    assert "items" not in cloud.service.networks.list(cloud.call())
+    assert cloud.service.projects.get_host(cloud.global_call())["name"] == "host"
+    assert "items" not in cloud.service.networks.list(cloud.global_call())
     with pytest.raises(ApiError):
-        cloud.service.networks.get(cloud.call(path_network="default"))
+        cloud.service.networks.get(cloud.global_call(path_name="default"))
     with pytest.raises(ApiError):
         cloud.create("n1")
     cloud.ready("n1", body={"networkConfig": {"network": HOST_NETWORK}})
@@ -271,24 +273,26 @@ def test_the_rule_of_a_shared_network_belongs_to_the_host_project(cloud):
     node = cloud.ready("n1", body={"networkConfig": {"network": HOST_NETWORK}})
     with pytest.raises(ApiError):
         insert(cloud, network=HOST_NETWORK)
-    cloud.service.firewalls.insert(cloud.call(path_project="host", body={"name": "r1", **SSH}))
+    cloud.service.firewalls.insert(
+        cloud.global_call(path_project="host", body={"name": "r1", **SSH})
+    )
     assert cloud.service.admits(node, "203.0.113.7", 22)
 
 
 def test_a_project_s_metadata_leaves_its_host_as_it_is(cloud):
     attach(cloud)
-    found = cloud.service.projects.get(cloud.call())["commonInstanceMetadata"]
+    found = cloud.service.projects.get(cloud.global_call())["commonInstanceMetadata"]
     body = {"items": [{"key": "a", "value": "b"}], "fingerprint": found["fingerprint"]}
-    cloud.service.projects.set_common_instance_metadata(cloud.call(body=body))
-    assert cloud.service.projects.get_host(cloud.call())["name"] == "host"
+    cloud.service.projects.set_common_instance_metadata(cloud.global_call(body=body))
+    assert cloud.service.projects.get_host(cloud.global_call())["name"] == "host"
 
 
 def test_the_effective_rules_of_a_network_are_its_own(cloud):
     insert(cloud)
-    effective = cloud.service.firewalls.effective(cloud.call(path_network="default"))
+    effective = cloud.service.firewalls.effective(cloud.global_call(path_network="default"))
     assert [rule["name"] for rule in effective["firewalls"]] == ["r1"]
     with pytest.raises(ApiError):
-        cloud.service.firewalls.effective(cloud.call(path_network="x"))
+        cloud.service.firewalls.effective(cloud.global_call(path_network="x"))
 
 
 def test_a_new_project_has_google_s_rules_once(emulators):

@@ -478,10 +478,10 @@ def test_every_default_runtime_version_of_a_generation_is_known(cloud):
 def test_operations_that_ended_are_forgotten_beyond_a_number_the_oldest_first(cloud):
     operations, records = cloud.service.operations, cloud.state.operations
     target = "projects/p/locations/us-central1-a/nodes/n"
-    pending = operations.begin(cloud.call(), "update", target, 1e9)
+    pending = operations.begin(cloud.call(), "update", target, 1e9)["name"]
     names = []
     for _ in range(KEPT + 2):
-        names.append(operations.begin(cloud.call(), "update", target, 0))
+        names.append(operations.begin(cloud.call(), "update", target, 0)["name"])
         operations.finish(names[-1], None)
     operations.begin(cloud.call(), "update", target, 1e9)
     assert [name for name in names if name in records] == names[2:]

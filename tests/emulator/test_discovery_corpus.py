@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from emulator.conftest import PLACE
-from tpukit.emulator.api.discovery.documents import DiscoveryLibrary
+from tpukit.emulator.api.discovery.documents import find_document
 
 Path = tuple[str | int, ...]
 NODE = {"acceleratorType": "v3-8", "runtimeVersion": "tpu-ubuntu2204-base"}
@@ -72,7 +72,7 @@ class Method:
 
     @cached_property
     def schemas(self) -> dict[str, Any]:
-        return DiscoveryLibrary().document(self.document).document["schemas"]
+        return find_document(self.document).document["schemas"]
 
     def leaves(self, schema: Any = None, path: Path = ()) -> Iterator[tuple[Path, Any]]:
         """Yield every field that a client may set, at any depth, with its schema."""

@@ -41,12 +41,8 @@ def of_type(accelerator: AcceleratorType) -> tuple[HardwareFact, ...]:
     )
 
 
-def of_generation(facts: Generation) -> tuple[HardwareFact, ...]:
-    """Return the facts about a chip of a generation."""
-    return tuple(_chip_facts(facts))
-
-
-def _chip_facts(facts: Generation) -> Iterator[HardwareFact]:
+def of_generation(facts: Generation) -> Iterator[HardwareFact]:
+    """Yield the facts about a chip of a generation."""
     bandwidth = " or ".join(f"{figure:,}" for figure in facts.hbm_gbytes_per_second_per_chip)
     units = f"{facts.mxus_per_core} a core, each {facts.mxu_side} x {facts.mxu_side}"
     link, links = facts.ici_gbytes_per_second_per_link, facts.ici_gbytes_per_second_per_chip

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tpukit.console import Console
-from tpukit.errors import Fix, NotFound
+from tpukit.errors import Fix
 from tpukit.paths import Paths, private_directory
 
 if TYPE_CHECKING:
     from tpukit.emulator.control_client import EmulatorClient
-    from tpukit.emulator.process.daemon import RunningEmulator
 
 
 def ensure_environment(paths: Paths, console: Console) -> Mapping[str, str]:
@@ -27,19 +26,10 @@ def ensure_environment(paths: Paths, console: Console) -> Mapping[str, str]:
     return daemon.environment(directory, process)
 
 
-def running(paths: Paths) -> RunningEmulator:
-    """Return the running emulator; raise `NotFound` if there is none."""
-    from tpukit.emulator.process import daemon
-
-    process = daemon.running(paths.emulator)
-    if process is None:
-        raise NotFound("no emulator is running", fix=Fix.command("tpukit", "emulator", "start"))
-    return process
-
-
 def client(paths: Paths) -> EmulatorClient:
     """Return a client of the running emulator's control plane; raise `NotFound` if none runs."""
     from tpukit.emulator.control_client import EmulatorClient
+    from tpukit.emulator.process import daemon
 
-    process = running(paths)
+    process = daemon.expected(paths.emulator)
     return EmulatorClient(process.url, process.token)

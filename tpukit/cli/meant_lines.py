@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from importlib.resources import files
 from itertools import islice
 from typing import Any
 
@@ -23,71 +25,23 @@ from tpukit.cli.pages import GROUPS, VERBS
 from tpukit.errors import Fix
 from tpukit.settings.table import BY_NAME, DEFINITIONS
 
-#: Words before a command: programs, and the kinds of resources of gcloud, kubectl and docker.
-_BEFORE = (
-    *("tpukit", "gcloud", "kubectl", "docker", "alpha", "beta", "compute", "container"),
-    *("instances", "tpus", "tpu-vm", "tpu-vms", "tpu", "slice", "slices", "node", "nodes"),
-    *("pod", "pods", "vm"),
-)
-#: Commands of gcloud, kubectl, docker and shells, and ours. `a|b` is b if a name follows.
-WORDS = {
-    **dict.fromkeys(("rm", "remove", "destroy", "terminate", "del", "down", "teardown"), "delete"),
-    **dict.fromkeys(("ls", "get", "status", "stat", "state", "states", "show"), "list|describe"),
-    **dict.fromkeys(("inspect", "info"), "describe"),
-    **dict.fromkeys(("ps", "job", "history"), "jobs"),
-    **dict.fromkeys(("new", "make", "provision-slice"), "create"),
-    "launch": "up",
-    **dict.fromkeys(("exec", "shell", "sh", "connect", "enter"), "ssh"),
-    **dict.fromkeys(("log", "tail"), "logs"),
-    "follow": "attach",
-    **dict.fromkeys(("scp", "copy", "upload", "download", "pull", "fetch"), "cp"),
-    **dict.fromkeys(("rsync", "sync"), "push"),
-    **dict.fromkeys(("cancel", "abort"), "kill"),
-    **dict.fromkeys(("suspend", "halt", "pause", "shutdown"), "stop"),
-    **dict.fromkeys(("resume", "unpause", "boot"), "start"),
-    **dict.fromkeys(("stats", "htop", "monitor", "nvidia-smi", "tpu-info"), "top"),
-    **dict.fromkeys(("test", "verify", "check", "bench", "benchmark"), "smoke"),
-    "debug": "diagnose",
-    **dict.fromkeys(("trace", "xprof", "tensorboard"), "profile"),
-    **dict.fromkeys(("label", "edit", "set-labels"), "update"),
-    **dict.fromkeys(("port-forward", "tunnel"), "forward"),
-    **dict.fromkeys(("jupyter", "lab"), "notebook"),
-    **dict.fromkeys(("configure", "setup", "quickstart", "login", "auth"), "init"),
-    **dict.fromkeys(("quota", "quotas", "whoami"), "doctor"),
-    **dict.fromkeys(("accelerator-types", "accelerators", "machine-types"), "types"),
-    **dict.fromkeys(("regions", "locations"), "zones"),
-    **dict.fromkeys(("runtime-versions", "images"), "versions"),
-    **dict.fromkeys(("queued-resources", "queued-resource", "queues"), "queue"),
-    **dict.fromkeys(("firewall-rules", "rules"), "firewall list"),
-    "install": "provision",
-    "set": "config set",
-    "version": "--version",
-    "man": "help",
-}
-#: Words after the name of one of our groups.
-GROUP_WORDS = {
-    "firewall": {**dict.fromkeys(("open", "allow", "add", "create"), "apply"), "close": "remove"},
-    "emulator": {**dict.fromkeys(("up", "run"), "start"), "list": "status"},
-    "config": {"show": "explain"},
-    "provision": {"list": "status", "install": "apply"},
-}
-#: Flags of those programs, with ours. "" leaves the flag out, "+" makes its value an argument, and
-#: "--" makes it the remote command. A flag that the command knows is never replaced.
-FLAGS = {
-    **dict.fromkeys(("--accelerator-type", "--accelerator", "--type", "--name"), "+"),
-    "--version": "--runtime-version",
-    "--command": "--",
-    "--format": "--output",
-    "--tunnel-through-iap": "--iap",
-    "--force": "--yes",
-    "-f": "--yes",
-    **dict.fromkeys(("-it", "-ti", "-i", "--interactive", "--tty"), "-t"),
-    **dict.fromkeys(("-n", "--lines"), "--tail"),
-    "--selector": "--label",
-    **dict.fromkeys(("-r", "-R", "-rf", "--recurse", "--recursive", "--async"), ""),
-}
-#: Flags that are left out for commands that only read. `delete --all` is never `delete demo`.
-_WIDE = ("-a", "-A", "-l", "-la", "--all", "--wide", "--all-namespaces")
+_TABLE = tomllib.loads(files("tpukit").joinpath("data", "meant_words.toml").read_text("utf-8"))
+
+
+def _by_word(meant: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    return {word: ours for ours, words in meant.items() for word in words}
+
+
+#: Words before a command.
+_BEFORE = tuple(_TABLE["before"])
+#: Our command for each word: `a|b` is b if a name follows.
+WORDS = _by_word(_TABLE["words"])
+#: The same for words after the name of one of our groups.
+GROUP_WORDS = {group: _by_word(meant) for group, meant in _TABLE["group_words"].items()}
+#: Our flag for each flag, or one of the signs "", "+" and "--".
+FLAGS = _by_word(_TABLE["flags"])
+#: Flags that are left out for commands that only read.
+_WIDE = tuple(_TABLE["wide"])
 _READING = ("list", "describe", "jobs", "logs", "top", "types", "versions", "zones")
 #: The commands that need a command for the workers, with an example.
 EXAMPLES = {"run": ("hostname",), "train": ("python", "train.py")}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from typer import Argument, Option
 
@@ -44,6 +44,21 @@ RunId = Annotated[
     str, Argument(metavar="[RUN]", help="Run id; default: the run that started last.")
 ]
 Command = Annotated[list[str] | None, Argument(metavar="[-- COMMAND…]")]
+Labels = Annotated[
+    str, Option("--label", metavar="KEY[=VALUE],…", help="Only slices with all of these labels.")
+]
+Measure = Annotated[
+    bool, Option("--measure", help="Also measure the devices, as tpukit smoke --level 2 does.")
+]
+PortHere = Annotated[
+    int, Option("--port", metavar="PORT", help="Port here; 0 takes a free one.", min=0, max=65535)
+]
+With = Annotated[
+    str, Option("--with", metavar="RECIPE", help="Use the provisioned environment's programs.")
+]
+JsonLines = Annotated[
+    bool, Option("--json-lines", help="Print each line of output as a JSON document.")
+]
 ReapOwn = Annotated[
     bool,
     Option("--reap-own", help="If a quota is used up, delete your dead slices and requests first."),
@@ -165,6 +180,13 @@ class RouteFlags(ProxyFlags):
 
 
 DIRECT, EXTERNAL = ProxyFlags(), RouteFlags()
+_Verb = TypeVar("_Verb", bound=Callable[..., object])
+
+
+def connecting(verb: _Verb) -> _Verb:
+    """Let a verb take `RouteFlags`; its toolkit then reaches the workers by that route."""
+    vars(verb)["connects"] = True
+    return verb
 
 
 def seconds(text: str, name: str = "--timeout") -> float:

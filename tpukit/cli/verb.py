@@ -41,17 +41,22 @@ def group(summary: str, *functions: Callable[..., View], cls: type[Group] = Grou
 
 
 def verb(function: Callable[..., View]) -> Callable[..., None]:
-    """Turn `function(toolkit, …)` into a Typer command that also takes the global flags."""
+    """Turn `function(toolkit, …)` into a Typer command that also takes the global flags.
 
-    def command(context: typer.Context, after: GlobalFlags, **values: Any) -> None:
+    The command takes the flags of a route too if the function is `connecting`.
+    """
+
+    def command(
+        context: typer.Context, after: GlobalFlags, route: RouteFlags = EXTERNAL, **values: Any
+    ) -> None:
         from tpukit.cli.toolkit import Toolkit
 
         context.obj.flags = context.obj.flags.merge(after)
         context.obj.flags.check()
-        routes = (value for value in values.values() if isinstance(value, RouteFlags))
-        context.obj.toolkit = toolkit = Toolkit(context.obj.flags, next(routes, EXTERNAL))
+        context.obj.toolkit = toolkit = Toolkit(context.obj.flags, route)
         with _past_typer(toolkit.seen):
             with toolkit.closing:
+                route.check()
                 if values.get("name") == LEFT_OUT:
                     values["name"] = only_name(toolkit)
                 result = function(toolkit, **values)
@@ -60,8 +65,9 @@ def verb(function: Callable[..., View]) -> Callable[..., None]:
             toolkit.console.emit(result)
         raise typer.Exit(result.status)
 
-    context, after, _ = parameters(command)
-    return flat(command, [context, *parameters(function)[1:], after], function)
+    context, after, route, _ = parameters(command)
+    shared = [route, after] if "connects" in vars(function) else [after]
+    return flat(command, [context, *parameters(function)[1:], *shared], function)
 
 
 def only_name(toolkit: Toolkit) -> str:

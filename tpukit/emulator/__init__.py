@@ -5,7 +5,7 @@ The public parts: `Emulator` runs an emulator for a block, `EmulatorClient` driv
 a directory. All other modules are private. `api` passes requests to `tpu_service` and
 `compute_service`, which share the state in `core`; `faults` makes requests fail on demand.
 `workers` holds the SSH servers; the services know only `workers.worker_host`. The emulator shares
-no wire code with `tpukit.cloud`, so that foreign clients judge both.
+no wire code with `tpukit.google`, so that foreign clients judge both.
 """
 
 from __future__ import annotations

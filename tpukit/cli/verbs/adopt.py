@@ -20,6 +20,7 @@ from tpukit.slices.losses import loss
 from tpukit.slices.update import Edits, update
 
 
+@flag.connecting
 def adopt(
     toolkit: Toolkit,
     name: flag.Name,
@@ -30,7 +31,6 @@ def adopt(
     force: confirmation.Force = False,
     timeout: flag.Timeout = "10m",
     dry_run: DryRun = False,
-    route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
     """Take over a slice that another tool or another owner has made.
 
@@ -46,7 +46,6 @@ def adopt(
     ranges = ssh_rule.check_ranges(source_ranges or ())
     seconds = flag.life(ttl, "--ttl") if ttl else None
     deadline = toolkit.deadline(flag.seconds(timeout))
-    toolkit = toolkit.by(route)
     slices = toolkit.slices.find_named(name, deadline)
     now = toolkit.cloud.provider.now()
     given = lifetime.labels(now, seconds, purpose)

@@ -11,12 +11,12 @@ from tpukit.cli.views import outcome_views
 from tpukit.console import View
 
 
+@flag.connecting
 def attach(
     toolkit: Toolkit,
     name: flag.OnlyNames = flag.LEFT_OUT,
     run: flag.RunId = "",
     flags: OutputFlags = EVERYTHING,
-    route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
     """Follow a detached run to its end and return its exit status.
 
@@ -26,7 +26,7 @@ def attach(
       tpukit attach demo
       tpukit attach demo 20261121-143355-3f2a
     """
-    outcomes, ends = read(toolkit.by(route), name, run, LogFlags(**asdict(flags), follow=True))
+    outcomes, ends = read(toolkit, name, run, LogFlags(**asdict(flags), follow=True))
     if outcomes is None:
         return LEFT
     failed = {

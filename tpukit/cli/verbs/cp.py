@@ -40,6 +40,7 @@ Sudo = Annotated[
 ]
 
 
+@flag.connecting
 def cp(
     toolkit: Toolkit,
     paths: Paths,
@@ -47,7 +48,6 @@ def cp(
     no_relay: NoRelay = False,
     sudo: Sudo = False,
     timeout: flag.Timeout = "60s",
-    route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
     """Copy files and folders to workers or from them.
 
@@ -62,7 +62,6 @@ def cp(
     from tpukit.files import copies
     from tpukit.files.download import NotReadable
 
-    toolkit = toolkit.by(route)
     copy = copies.Copy.parse(paths)
     up = copy.direction == "up"
     if sudo and up:

@@ -29,9 +29,6 @@ Names = Annotated[
         metavar="NAME…", help="Names of slices, patterns in quotes ('exp-*'), or labels KEY=VALUE."
     ),
 ]
-Labels = Annotated[
-    str, Option("--label", metavar="KEY[=VALUE],…", help="Only slices with all of these labels.")
-]
 _PLAIN = re.compile(r"[-a-z0-9]+")
 Foreign = Annotated[
     bool, Option("--foreign", help="Patterns and --label also select slices that are not yours.")
@@ -42,7 +39,7 @@ MissingOk = Annotated[bool, Option("--missing-ok", help="Succeed even if a slice
 def delete(
     toolkit: Toolkit,
     names: Names = None,
-    label: Labels = "",
+    label: flag.Labels = "",
     missing_ok: MissingOk = False,
     force: confirmation.Force = False,
     foreign: Foreign = False,

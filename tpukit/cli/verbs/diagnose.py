@@ -32,12 +32,12 @@ Steps = Annotated[
 Deadline = Annotated[str, Option(metavar="DURATION", help="End the program after so long.")]
 
 
+@flag.connecting
 def diagnose(
     toolkit: Toolkit,
     name: flag.OnlyName = flag.LEFT_OUT,
     *,
     environment: VariableFlags,
-    route: flag.RouteFlags,
     command: flag.Command = None,
     worker: flag.Workers = "all",
     steps: Steps = 20,
@@ -60,7 +60,6 @@ def diagnose(
     from tpukit.smoke import diagnosis
     from tpukit.ssh.worker_files import new_run_id
 
-    toolkit = toolkit.by(route)
     line = flag.remote_command(command)
     if not line:
         fix = Fix.command("tpukit", "diagnose", name, "--", "python3", "train.py")

@@ -46,12 +46,12 @@ class DoctorFlags:
     ] = ""
 
 
+@flag.connecting
 def doctor(
     toolkit: Toolkit,
     name: Name = "",
     how: DoctorFlags = DoctorFlags(),
     timeout: flag.Timeout = "60s",
-    route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
     """Check the account, the project and this machine, and with NAME a slice.
 
@@ -76,7 +76,6 @@ def doctor(
         AcceleratorType.parse(spelled(how.accelerator_type))
     if how.bundle:
         _check_settings(toolkit, Path(how.bundle))
-    toolkit = toolkit.by(route)
     patience = flag.seconds(timeout)
     findings = _findings(toolkit, name, how, patience)
     if how.fix and (done := repair(findings)):

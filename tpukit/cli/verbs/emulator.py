@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Option
 
-from tpukit.cli.local import client, ensure_environment, running
+from tpukit.cli.local import client, ensure_environment
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.verb import group
 from tpukit.cli.verbs import emulator_control, emulator_fault
@@ -22,7 +22,7 @@ from tpukit.text import quote, shown_path
 
 if TYPE_CHECKING:
     from tpukit.emulator.control_client import EmulatorClient
-    from tpukit.emulator.process.daemon import RunningEmulator
+    from tpukit.emulator.process.home import RunningEmulator
 
 Start = Annotated[bool, Option("--start", help="Start the emulator if none runs.")]
 Impersonated = Annotated[
@@ -185,7 +185,9 @@ def status(toolkit: Toolkit) -> View:
     Example:
       tpukit emulator status --json
     """
-    process = running(toolkit.paths)
+    from tpukit.emulator.process import daemon
+
+    process = daemon.expected(toolkit.paths.emulator)
     view = _view(process, client(toolkit.paths))
     lacks = [["lacks", limit] for limit in process.limits]
     return replace(view, rows=[*view.rows, ["reason", process.reason], *lacks])
@@ -204,16 +206,14 @@ def env(toolkit: Toolkit, start: Start = False, impersonate: Impersonated = Fals
     """
     from tpukit.emulator.process import daemon
 
+    if start:
+        ensure_environment(toolkit.paths, toolkit.console)
     if impersonate:
         if start:
-            ensure_environment(toolkit.paths, toolkit.console)
             client(toolkit.paths).impersonate()
-        running(toolkit.paths)
         variables = daemon.real_name_environment(toolkit.paths.emulator)
     else:
-        if start:
-            ensure_environment(toolkit.paths, toolkit.console)
-        process = running(toolkit.paths)
+        process = daemon.expected(toolkit.paths.emulator)
         _warn_of_foreign_ssh(toolkit.console, process)
         variables = daemon.environment(toolkit.paths.emulator, process)
     lines = [[f"export {name}={quote([value])}"] for name, value in variables.items()]
@@ -228,7 +228,6 @@ def hosts(toolkit: Toolkit) -> View:
     """
     from tpukit.emulator.process import daemon
 
-    running(toolkit.paths)
     tls = daemon.impersonation(toolkit.paths.emulator)
     address, names = str(tls["address"]), list(tls["names"])
     lines = [[f"{address} {name}"] for name in names]

@@ -26,12 +26,12 @@ def application() -> typer.Typer:
     return group("Show, open and close the way to port 22.", apply, list_rules, audit, remove)
 
 
+@flag.connecting
 def apply(
     toolkit: Toolkit,
     name: flag.Name,
     source_ranges: flag.SourceRanges = None,
     allow_world: AllowWorld = False,
-    route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
     """Let your own address reach port 22 of a slice.
 
@@ -44,7 +44,6 @@ def apply(
       tpukit firewall apply demo --iap
     """
     ranges = ssh_rule.check_ranges(source_ranges or (), world=allow_world)
-    toolkit = toolkit.by(route)
     context, opened = toolkit.reach.context(ranges), []
     for slice_ in toolkit.slices.find_named(name):
         slice_, opening = rule_opening.open_for(context, slice_, allow_world)

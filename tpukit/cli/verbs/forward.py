@@ -26,13 +26,13 @@ Ports = Annotated[
 COLUMNS = ("LISTENS", "LEADS TO")
 
 
+@flag.connecting
 def forward(
     toolkit: Toolkit,
     name: flag.OnlyName = flag.LEFT_OUT,
     ports: Ports = None,
     worker: flag.WorkerNumber = 0,
     timeout: flag.Timeout = "60s",
-    route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
     """Reach ports of a worker on this machine.
 
@@ -49,7 +49,6 @@ def forward(
     """
     from tpukit.ssh.forwarding import Forward, Tunnels
 
-    toolkit = toolkit.by(route)
     if name[:1].isdigit() or ":" in name:  # no slice has such a name
         name, ports = only_name(toolkit), [name, *(ports or ())]
     wanted = [Forward.parse(port) for port in ports or ()]
@@ -65,7 +64,8 @@ def forward(
         ]
         where = ["--worker", str(worker)] if worker else []
         note = "takes a free port instead, and prints its number"
-        return Fix.command("tpukit", "forward", name, *words, *where, *route.words, note=note)
+        route = toolkit.route.words
+        return Fix.command("tpukit", "forward", name, *words, *where, *route, note=note)
 
     with (
         Tunnels(chosen.connect, wanted, toolkit.clock, toolkit.console.say, instead) as tunnels,

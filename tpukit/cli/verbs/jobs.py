@@ -35,17 +35,14 @@ class JobFlags:
     ] = ""
 
 
-LISTING = JobFlags()
-
-
+@flag.connecting
 def jobs(
     toolkit: Toolkit,
     name: SomeNames = "",
     run: RunToShow = "",
-    flags: JobFlags = LISTING,
+    flags: JobFlags = JobFlags(),
     worker: flag.Workers = "all",
     timeout: flag.Timeout = "60s",
-    route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
     """List the runs on every worker; without NAME, on all of your READY slices.
 
@@ -70,7 +67,6 @@ def jobs(
         raise BadInput("--prune needs a NAME", fix=Fix.command("tpukit", "jobs"))
     older_than = flag.seconds(flags.older_than, "--older-than") if flags.older_than else 0.0
     before = older_than if flags.prune else None
-    toolkit = toolkit.by(route)
     patience = flag.seconds(timeout)
     if not name:
         name = _ready(toolkit, patience)

@@ -32,6 +32,7 @@ class KillFlags:
     ] = "10s"
 
 
+@flag.connecting
 def kill(
     toolkit: Toolkit,
     name: flag.Names,
@@ -39,7 +40,6 @@ def kill(
     run: RunToEnd = "",
     worker: flag.Workers = "all",
     timeout: flag.Timeout = "60s",
-    route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
     """End a run on every worker, detached or attached.
 
@@ -59,7 +59,6 @@ def kill(
         fix = Fix.command("tpukit", "jobs", note="lists the runs with their slices")
         raise BadInput("name one run to end, or give --all", fix=fix)
     first, grace = signal_name(how.signal), flag.seconds(how.grace, "--grace")
-    toolkit = toolkit.by(route)
     patience = flag.seconds(timeout)
     workers = toolkit.reach.workers(name, worker, patience)
     ended = runs.end(

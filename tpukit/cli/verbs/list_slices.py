@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typer import Option
 
-from tpukit.cli.parameters import words
+from tpukit.cli.parameters import Labels, words
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.views import slice_views
 from tpukit.console import View
@@ -15,9 +15,6 @@ from tpukit.errors import BadInput, Fix
 from tpukit.slices.find import SORTED, chosen
 from tpukit.text import one_line
 
-Labels = Annotated[
-    str, Option("--label", metavar="KEY[=VALUE],…", help="Only slices with all of these labels.")
-]
 State = Annotated[str, Option("--state", metavar="STATE,…", help="Only slices in these states.")]
 Columns = Annotated[
     str, Option(metavar="COLUMN,…", help="Only these columns, in this order: name,state,cost.")

@@ -37,9 +37,7 @@ class OutputFlags:
     output_directory: Annotated[
         str, Option(metavar="DIRECTORY", help="Write each worker's log to a new file instead.")
     ] = ""
-    json_lines: Annotated[
-        bool, Option("--json-lines", help="Print each line of output as a JSON document.")
-    ] = False
+    json_lines: flag.JsonLines = False
     timeout: flag.Timeout = "5m"  # enough for a sleeping laptop or a worker's restart
 
 
@@ -63,12 +61,12 @@ EVERYTHING, WHOLE = OutputFlags(), LogFlags()
 LEFT = View({}, status=Interrupted.exit_code)
 
 
+@flag.connecting
 def logs(
     toolkit: Toolkit,
     name: flag.OnlyNames = flag.LEFT_OUT,
     run: flag.RunId = "",
     flags: LogFlags = WHOLE,
-    route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
     """Print the output of a detached run.
 
@@ -80,7 +78,7 @@ def logs(
       tpukit logs demo 20261121-143355-3f2a --worker 0 > log.txt
       tpukit logs demo --worker 0 --chip 2 > chip-2.txt
     """
-    outcomes, _ = read(toolkit.by(route), name, run, flags)
+    outcomes, _ = read(toolkit, name, run, flags)
     return LEFT if outcomes is None else View({}, status=outcome_views.worst(outcomes))
 
 

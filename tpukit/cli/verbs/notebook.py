@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from tpukit.jobs.notebooks import Notebook
     from tpukit.ssh.forwarding import Tunnels
 
-Port = Annotated[
-    int, Option(metavar="PORT", help="Port here; 0 takes a free one.", min=0, max=65535)
-]
 Recipe = Annotated[
     str, Option("--with", metavar="RECIPE", help=f"{flag.RECIPES} Default: the provisioned one.")
 ]
@@ -30,16 +27,16 @@ Lease = Annotated[
 Install = Annotated[bool, Option("--install", help="Install JupyterLab first.")]
 
 
+@flag.connecting
 def notebook(
     toolkit: Toolkit,
     name: flag.OnlyName = flag.LEFT_OUT,
     worker: flag.WorkerNumber = 0,
-    port: Port = 8888,
+    port: flag.PortHere = 8888,
     recipe: Recipe = "",
     install: Install = False,
     lease: Lease = "24h",
     timeout: flag.Timeout = "60s",
-    route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
     """Open Jupyter on a worker, with the provisioned environment.
 
@@ -58,7 +55,6 @@ def notebook(
     lease_seconds = flag.life(lease, "--lease")
     if recipe:
         flag.check_recipe(recipe, toolkit.project_files.recipes.names())
-    toolkit = toolkit.by(route)
     chosen = toolkit.reach.worker(name, worker, flag.seconds(timeout))
     say = toolkit.console.say
     recipe = recipe or usual_environment(chosen, flag.DEFAULT_RECIPE, toolkit.clock)

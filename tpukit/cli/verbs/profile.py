@@ -37,6 +37,7 @@ Directory = Annotated[
 ]
 
 
+@flag.connecting
 def profile(
     toolkit: Toolkit,
     name: flag.OnlyName = flag.LEFT_OUT,
@@ -46,7 +47,6 @@ def profile(
     worker: flag.Workers = "all",
     output_directory: Directory = "profiles",
     timeout: flag.Timeout = "60s",
-    route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
     """Capture a trace of a running program, for XProf.
 
@@ -63,7 +63,6 @@ def profile(
     from tpukit.ssh.fan_out import Outcome
     from tpukit.ssh.worker_files import new_run_id
 
-    toolkit = toolkit.by(route)
     seconds, patience = flag.seconds(length, "--for"), flag.seconds(timeout)
     if seconds > _LONGEST:
         raise BadInput("--for is at most 24h", fix=Fix(note="for example: --for 2s"))

@@ -61,13 +61,13 @@ def application() -> typer.Typer:
     return group(summary, plan, apply, undo, status, cls=_Provision)
 
 
+@flag.connecting
 def plan(
     toolkit: Toolkit,
     name: flag.OnlyName = flag.LEFT_OUT,
     words: Words = None,
     flags: RequirementFlags = NO_REQUIREMENTS,
     timeout: flag.Timeout = "5m",
-    route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
     """Show the changes that apply would make on each worker.
 
@@ -78,7 +78,6 @@ def plan(
     from tpukit.provision.provisioning import plan_all
     from tpukit.provision.wanted import parse
 
-    toolkit = toolkit.by(route)
     wanted = parse(words or [flag.DEFAULT_RECIPE], toolkit.project_files.setups)
     requirements = on_top(flags, wanted.recipes, toolkit.environ)
     deadline = toolkit.deadline(flag.seconds(timeout))
@@ -91,6 +90,7 @@ def plan(
     )
 
 
+@flag.connecting
 def apply(
     toolkit: Toolkit,
     name: flag.OnlyName = flag.LEFT_OUT,
@@ -98,7 +98,6 @@ def apply(
     flags: RequirementFlags = NO_REQUIREMENTS,
     upgrade: Upgrade = False,
     timeout: flag.Timeout = "30m",
-    route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
     """Apply recipes and system steps to every worker.
 
@@ -115,7 +114,6 @@ def apply(
     from tpukit.provision.provisioning import provision_all
     from tpukit.provision.wanted import parse
 
-    toolkit = toolkit.by(route)
     wanted = parse(words or [flag.DEFAULT_RECIPE], toolkit.project_files.setups)
     requirements = on_top(flags, wanted.recipes, toolkit.environ)
     if upgrade and any("==" in word for word in words or []):
@@ -150,12 +148,12 @@ def apply(
     return result
 
 
+@flag.connecting
 def undo(
     toolkit: Toolkit,
     name: flag.Name,
     words: Undone = None,
     timeout: flag.Timeout = "30m",
-    route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
     """Undo the changes of apply, the latest first.
 
@@ -170,7 +168,6 @@ def undo(
     from tpukit.provision.undo import require_undone, undo_all
     from tpukit.provision.wanted import known
 
-    toolkit = toolkit.by(route)
     seconds = flag.seconds(timeout)
 
     def brought() -> frozenset[str]:
@@ -195,11 +192,9 @@ def undo(
     return provision_views.undone(require_undone(reports))
 
 
+@flag.connecting
 def status(
-    toolkit: Toolkit,
-    name: flag.OnlyName = flag.LEFT_OUT,
-    timeout: flag.Timeout = "5m",
-    route: flag.RouteFlags = flag.EXTERNAL,
+    toolkit: Toolkit, name: flag.OnlyName = flag.LEFT_OUT, timeout: flag.Timeout = "5m"
 ) -> View:
     """Show each worker's applied recipes and steps, their versions, and whether they still hold.
 
@@ -209,7 +204,6 @@ def status(
     """
     from tpukit.provision.provisioning import status_all
 
-    toolkit = toolkit.by(route)
     deadline = toolkit.deadline(flag.seconds(timeout))
     workers = toolkit.reach.workers(name, "all", deadline.remaining())
     return provision_views.provision_status(status_all(workers, deadline=deadline))

@@ -100,6 +100,7 @@ class TreeToPush:
         return outcomes
 
 
+@flag.connecting
 def push(
     toolkit: Toolkit,
     name: flag.OnlyName = flag.LEFT_OUT,
@@ -111,7 +112,6 @@ def push(
     watch: Watch = False,
     no_relay: NoRelay = False,
     timeout: flag.Timeout = "60s",
-    route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
     """Copy a working tree to every worker.
 
@@ -136,7 +136,6 @@ def push(
       tpukit push demo ~/src/project --to project
       tpukit push demo --watch
     """
-    toolkit = toolkit.by(route)
     silence = flag.seconds(timeout)
     source = source_of(PushFlags(directory, to, with_secrets, overwrite), toolkit.console)
     source = replace(source, relay=not no_relay, silence=silence)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
-from typer import Option
 
 from tpukit.cli import parameters as flag
 from tpukit.cli.toolkit import Toolkit
@@ -19,21 +18,13 @@ from tpukit.text import quote
 if TYPE_CHECKING:
     from tpukit.jobs.ray_cluster import RayCluster, RayNode
 
-Port = Annotated[
-    int, Option(metavar="PORT", help="Port here; 0 takes a free one.", min=0, max=65535)
-]
-
 
 def application() -> typer.Typer:
     return group("Join the workers of slices to a Ray cluster.", up, status, dashboard, down)
 
 
-def up(
-    toolkit: Toolkit,
-    name: flag.Names,
-    timeout: flag.Timeout = "30m",
-    route: flag.RouteFlags = flag.EXTERNAL,
-) -> View:
+@flag.connecting
+def up(toolkit: Toolkit, name: flag.Names, timeout: flag.Timeout = "30m") -> View:
     """Install Ray on the workers of slices, and join them to one cluster.
 
     The first worker of the first slice is the head, unless the cluster has one. Run it again after
@@ -49,8 +40,8 @@ def up(
 
     deadline = toolkit.deadline(flag.seconds(timeout))
     for slice_ in name.split(","):
-        provision.apply(toolkit, slice_, [RECIPE], timeout=timeout, route=route)
-    cluster = _cluster(toolkit, name, route, timeout)
+        provision.apply(toolkit, slice_, [RECIPE], timeout=timeout)
+    cluster = _cluster(toolkit, name, timeout)
     try:
         nodes = cluster.up(deadline)
     except KeyboardInterrupt as signal:
@@ -61,28 +52,24 @@ def up(
     return _view(nodes, [Fix.command("tpukit", "ray", "dashboard", cluster.head)])
 
 
-def status(
-    toolkit: Toolkit,
-    name: flag.Names,
-    timeout: flag.Timeout = "60s",
-    route: flag.RouteFlags = flag.EXTERNAL,
-) -> View:
+@flag.connecting
+def status(toolkit: Toolkit, name: flag.Names, timeout: flag.Timeout = "60s") -> View:
     """Show which workers are in the cluster; the exit status is 1 if one is missing.
 
     Examples:
       tpukit ray status demo,other
     """
-    nodes = _cluster(toolkit, name, route, timeout).nodes()
+    nodes = _cluster(toolkit, name, timeout).nodes()
     missing = [Fix.command("tpukit", "ray", "up", name)]
     return _view(nodes, [] if all(node.alive for node in nodes) else missing)
 
 
+@flag.connecting
 def dashboard(
     toolkit: Toolkit,
     name: flag.OnlyName = flag.LEFT_OUT,
-    port: Port = 8265,
+    port: flag.PortHere = 8265,
     timeout: flag.Timeout = "60s",
-    route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
     """Reach the dashboard of the cluster whose head is on this slice, until Ctrl-C.
 
@@ -96,14 +83,14 @@ def dashboard(
     from tpukit.jobs.ray_cluster import DASHBOARD_PORT
     from tpukit.ssh.forwarding import Forward, Tunnels
 
-    cluster = _cluster(toolkit, name, route, timeout)
+    cluster = _cluster(toolkit, name, timeout)
     token = cluster.token()
     if not token:
         fix = Fix.command("tpukit", "ray", "up", name)
         if cluster.runs:
             fix = Fix(note="name the slice with the head")
         raise NotFound(f"no head of a Ray cluster runs on {name}", fix=fix)
-    worker = toolkit.by(route).reach.worker(name, 0, flag.seconds(timeout))
+    worker = toolkit.reach.worker(name, 0, flag.seconds(timeout))
     forward = Forward.parse(f"{port}:{DASHBOARD_PORT}")
 
     def instead(_: Forward) -> Fix:
@@ -126,26 +113,22 @@ def dashboard(
     return View({}, status=ended())
 
 
-def down(
-    toolkit: Toolkit,
-    name: flag.Names,
-    timeout: flag.Timeout = "60s",
-    route: flag.RouteFlags = flag.EXTERNAL,
-) -> View:
+@flag.connecting
+def down(toolkit: Toolkit, name: flag.Names, timeout: flag.Timeout = "60s") -> View:
     """End Ray on every worker of the slices; the slices stay, and bill.
 
     Examples:
       tpukit ray down demo,other
     """
-    cluster = _cluster(toolkit, name, route, timeout)
+    cluster = _cluster(toolkit, name, timeout)
     cluster.down()
     return _view(cluster.nodes(), [])
 
 
-def _cluster(toolkit: Toolkit, name: str, route: flag.RouteFlags, timeout: str) -> RayCluster:
+def _cluster(toolkit: Toolkit, name: str, timeout: str) -> RayCluster:
     from tpukit.jobs.ray_cluster import RayCluster
 
-    workers = toolkit.by(route).reach.workers(name, "all", flag.seconds(timeout))
+    workers = toolkit.reach.workers(name, "all", flag.seconds(timeout))
     return RayCluster(workers, toolkit.clock, toolkit.console.say)
 
 

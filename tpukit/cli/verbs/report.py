@@ -23,19 +23,16 @@ if TYPE_CHECKING:
     from tpukit.up import UpReport
 
 File = Annotated[str, Option("--to", metavar="FILE", help="The page; default: NAME.html.")]
-Measure = Annotated[
-    bool, Option("--measure", help="Also measure the devices, as tpukit smoke --level 2 does.")
-]
 
 
+@flag.connecting
 def report(
     toolkit: Toolkit,
     name: flag.OnlyName = flag.LEFT_OUT,
     to: File = "",
-    measure: Measure = False,
+    measure: flag.Measure = False,
     recipe: flag.Recipe = flag.DEFAULT_RECIPE,
     timeout: flag.Timeout = "60s",
-    route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
     """Write one HTML page about a slice, its checks, environments and runs.
 
@@ -50,7 +47,6 @@ def report(
     from tpukit.cli.verbs.doctor import shown, slice_findings
     from tpukit.report.page import check_page
 
-    toolkit = toolkit.by(route)
     path = check_page(to or f"{name}.html")
     patience = flag.seconds(timeout)
     slice_ = toolkit.slices.find(name, toolkit.deadline(patience))
@@ -60,7 +56,7 @@ def report(
         workers = toolkit.reach.workers(slice_, "all", patience)
         sections += _work(toolkit, workers, patience)
     if measure:
-        figures = smoke(toolkit, name, recipe, level=2, route=route)
+        figures = smoke(toolkit, name, recipe, level=2)
         sections.append(_section("Figures", figures))
     return _written(toolkit, path, name, sections)
 

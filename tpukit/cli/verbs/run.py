@@ -57,9 +57,7 @@ class RunFlags:
     output_directory: Annotated[
         str, Option(metavar="DIRECTORY", help="Write each stream to a new file instead.")
     ] = ""
-    json_lines: Annotated[
-        bool, Option("--json-lines", help="Print each line of output as a JSON document.")
-    ] = False
+    json_lines: flag.JsonLines = False
     sudo: Annotated[bool, Option("--sudo", help="Run it as root, in the same environment.")] = False
     per_chip: flag.PerChip = False
     signal: Annotated[
@@ -93,14 +91,13 @@ class VariableFlags:
     env_file: Annotated[
         str, Option(metavar="FILE", help="Set the variables in a file with NAME=VALUE lines.")
     ] = ""
-    with_: Annotated[
-        str, Option("--with", metavar="RECIPE", help="Use the provisioned environment's programs.")
-    ] = ""
+    with_: flag.With = ""
     workdir: Annotated[
         str, Option(metavar="PATH", help="Folder to start in; default: home, or the pushed folder.")
     ] = ""
 
 
+@flag.connecting
 def run(
     toolkit: Toolkit,
     name: flag.OnlyNames = flag.LEFT_OUT,
@@ -108,7 +105,6 @@ def run(
     how: RunFlags,
     tree: PushFlags,
     environment: VariableFlags,
-    route: flag.RouteFlags,
     command: flag.Command = None,
     worker: flag.Workers = "all",
     timeout: flag.Timeout = "60s",
@@ -135,7 +131,6 @@ def run(
     from tpukit.jobs.shell_environment import shell_lines
     from tpukit.ssh.fan_out import values
 
-    toolkit = toolkit.by(route)
     line = required_command(command)
     variables = given_variables(environment, toolkit)
     _check(how, tree, toolkit.console)

@@ -61,6 +61,7 @@ class ServeFlags:
     ] = None
 
 
+@flag.connecting
 def serve(
     toolkit: Toolkit,
     name: flag.OnlyName = flag.LEFT_OUT,
@@ -69,7 +70,6 @@ def serve(
     environment: VariableFlags,
     command: Words = None,
     timeout: flag.Timeout = "30m",
-    route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
     """Serve a model on a slice, and reach it on this machine.
 
@@ -88,7 +88,6 @@ def serve(
     from tpukit.jobs.detached_job import LogPart
     from tpukit.jobs.services import RUN, ServiceRun
 
-    toolkit = toolkit.by(route)
     patience = flag.seconds(timeout)
     wanted = _Wanted.parse(toolkit, environment, [*command] if command else [])
     if how.stop and wanted:

@@ -50,6 +50,7 @@ Minutes = Annotated[
 PerChip = Annotated[bool, Option("--per-chip", help="Compute on each chip in its own process.")]
 
 
+@flag.connecting
 def smoke(
     toolkit: Toolkit,
     name: flag.OnlyName = flag.LEFT_OUT,
@@ -58,7 +59,6 @@ def smoke(
     minutes: Minutes = 0.0,
     per_chip: PerChip = False,
     timeout: flag.Timeout = "10m",
-    route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
     """Compute on every device of every worker.
 
@@ -83,7 +83,6 @@ def smoke(
     from tpukit.provision.recipes import Recipe
     from tpukit.smoke.runner import Load, check_level
 
-    toolkit = toolkit.by(route)
     chosen = Recipe.named(recipe, toolkit.project_files.recipes)
     load = Load(level, 60 * _soak_minutes(level, minutes), per_chip)
     if per_chip and level != 1:

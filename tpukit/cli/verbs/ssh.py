@@ -29,14 +29,12 @@ NoStdin = Annotated[bool, Option("--no-stdin", "-n", help="Give the command no s
 Tmux = Annotated[
     bool, Option("--tmux", help="Open the tmux session `tpukit`, which survives lost connections.")
 ]
-With = Annotated[
-    str, Option("--with", metavar="RECIPE", help="Use the provisioned environment's programs.")
-]
 #: Gives the key on descriptor 3 to the agent that runs this, and becomes the command.
 _WITH_KEY = 'ssh-add -q - <&3 3<&-; exec "$@" 3<&-'
 _TMUX = "tmux new-session -A -s tpukit"
 
 
+@flag.connecting
 def ssh(
     toolkit: Toolkit,
     name: flag.OnlyName = flag.LEFT_OUT,
@@ -45,9 +43,8 @@ def ssh(
     terminal: Terminal = False,
     no_stdin: NoStdin = False,
     tmux: Tmux = False,
-    recipe: With = "",
+    recipe: flag.With = "",
     timeout: flag.Timeout = "60s",
-    route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
     """Open a shell on a worker, or run a command.
 
@@ -61,7 +58,6 @@ def ssh(
       tpukit ssh demo -t -- htop
       tpukit ssh demo --with jax
     """
-    toolkit = toolkit.by(route)
     line = flag.remote_command(command)
     session = terminal or tmux or not line
     _check(toolkit.flags, name, line, session=session, tmux=tmux, no_stdin=no_stdin)

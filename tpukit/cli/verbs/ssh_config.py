@@ -35,6 +35,7 @@ Persist = Annotated[
 ]
 
 
+@flag.connecting
 def ssh_config(
     toolkit: Toolkit,
     names: Names = None,
@@ -42,7 +43,6 @@ def ssh_config(
     remove: Remove = False,
     persist: Persist = "",
     timeout: flag.Timeout = "60s",
-    route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
     """Let VS Code, rsync, scp and mosh reach workers.
 
@@ -54,7 +54,6 @@ def ssh_config(
       rsync -a data/ tpu.demo.2:data/
       tpukit ssh-config demo --persist 10m
     """
-    toolkit = toolkit.by(route)
     ours = SshConfig(toolkit.paths.ssh)
     user = UserConfig(home_directory(toolkit.environ) / ".ssh" / "config")
     if remove:
@@ -74,7 +73,9 @@ def ssh_config(
         )
         user.install(ours, toolkit.clock.time())
     staying = ("--persist", persist) if persist else ()
-    again = Fix.command("tpukit", "ssh-config", *(names or ()), *route.words, *staying, "--install")
+    again = Fix.command(
+        "tpukit", "ssh-config", *(names or ()), *toolkit.route.words, *staying, "--install"
+    )
     return _view(ours.path, hosts, None if user.includes(ours) else again)
 
 

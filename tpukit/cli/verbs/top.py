@@ -26,6 +26,7 @@ Once = Annotated[bool, Option("--once", help="Print one sample, as --json does."
 Every = Annotated[str, Option(metavar="DURATION", help="Time between two samples: 2s, 1m.")]
 
 
+@flag.connecting
 def top(
     toolkit: Toolkit,
     name: flag.OnlyName = flag.LEFT_OUT,
@@ -33,7 +34,6 @@ def top(
     once: Once = False,
     every: Every = "2s",
     timeout: flag.Timeout = "60s",
-    route: flag.RouteFlags = flag.EXTERNAL,
 ) -> View:
     """Show the load of every worker and its chips.
 
@@ -47,7 +47,7 @@ def top(
     """
     from tpukit.smoke.loads import LoadWatch
 
-    toolkit, pause = toolkit.by(route), flag.seconds(every, "--every")
+    pause = flag.seconds(every, "--every")
     workers = toolkit.reach.workers(name, worker, flag.seconds(timeout))
     with LoadWatch(workers, toolkit.clock) as watch:
         samples = watch.samples(pause)

@@ -68,6 +68,7 @@ class TrainFlags(PushFlags):
     ] = None
 
 
+@flag.connecting
 def train(
     toolkit: Toolkit,
     name: flag.OnlyNames = flag.LEFT_OUT,
@@ -75,7 +76,6 @@ def train(
     how: TrainFlags,
     environment: VariableFlags,
     on_top: RequirementFlags,
-    route: flag.RouteFlags,
     command: flag.Command = None,
     timeout: flag.Timeout = "5m",
 ) -> View:
@@ -96,7 +96,6 @@ def train(
     from tpukit.jobs.shell_environment import shell_lines
     from tpukit.ssh.fan_out import values
 
-    toolkit = toolkit.by(route)
     line = required_command(command)
     if toolkit.flags.as_json:
         fix = Fix(note="tpukit run --push . --detach --json only starts it")
@@ -116,7 +115,7 @@ def train(
         check_start(toolkit, workers, how.run_id, "" if provisions else recipe)
         values(source.send(toolkit, workers))
         if provisions:
-            provision.apply(toolkit, name, [recipe] if recipe else None, on_top, route=route)
+            provision.apply(toolkit, name, [recipe] if recipe else None, on_top)
             recipe = recipe or flag.DEFAULT_RECIPE
     folder = environment.workdir or source.target
     run = start_run(
@@ -128,12 +127,12 @@ def train(
         per_chip=how.per_chip,
         commit=source.tree.commit,
     )
-    result = attach.attach(toolkit, name, run, OutputFlags(timeout=timeout), route)
+    result = attach.attach(toolkit, name, run, OutputFlags(timeout=timeout))
     if result.status == NO_PROGRAM:
         explain_missing_program(toolkit, workers, recipe, line)
     if not fetched:
         return result
-    results = Results(name, source.target.removeprefix("./"), source.tree.root, timeout, route)
+    results = Results(name, source.target.removeprefix("./"), source.tree.root, timeout)
     if result is LEFT:
         return replace(result, next=results.commands(fetched))
     return results.added(toolkit, result, fetched)
@@ -160,7 +159,6 @@ class Results:
     target: str
     root: Path
     timeout: str
-    route: flag.RouteFlags
 
     def commands(self, paths: Sequence[str]) -> list[Fix]:
         """Return the commands that copy the paths later, one for each folder here."""
@@ -182,7 +180,7 @@ class Results:
         for at, path in enumerate(paths):
             try:
                 words = [self._source(path), self._folder(path)]
-                rows += cp(toolkit, words, timeout=self.timeout, route=self.route).rows
+                rows += cp(toolkit, words, timeout=self.timeout).rows
             except (KeyboardInterrupt, Interrupted, Terminated) as caught:
                 ended = interruption(caught) if isinstance(caught, KeyboardInterrupt) else caught
                 ended.exists = ("the run has ended; files that have arrived stay",)

@@ -40,9 +40,6 @@ Idle = Annotated[
 Page = Annotated[
     str, Option("--report", metavar="FILE", help="Write an HTML page about this run of up.")
 ]
-Measure = Annotated[
-    bool, Option("--measure", help="Also measure the devices, as tpukit smoke --level 2 does.")
-]
 Fits = Annotated[
     str,
     Option(
@@ -72,7 +69,7 @@ def up(
     recreate: Recreate = False,
     keep: Keep = False,
     page: Page = "",
-    measure: Measure = False,
+    measure: flag.Measure = False,
     fits: Fits = "",
     capacity: CapacityFlags = ONE_PLACE,
     options: RequestFlags = DEFAULTS,

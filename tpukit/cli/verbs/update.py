@@ -70,13 +70,10 @@ class EditFlags:
         return edits_
 
 
-NONE = EditFlags()
-
-
 def update(
     toolkit: Toolkit,
     name: flag.Name,
-    flags: EditFlags = NONE,
+    flags: EditFlags = EditFlags(),
     force: confirmation.Force = False,
     timeout: flag.Timeout = "5m",
     dry_run: DryRun = False,

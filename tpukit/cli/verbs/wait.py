@@ -22,12 +22,9 @@ State = Annotated[
 _STATES = ("ready", "healthy", "ssh", "stopped", "gone")
 
 
+@flag.connecting
 def wait(
-    toolkit: Toolkit,
-    name: flag.Name,
-    state: State = "ready",
-    timeout: flag.Timeout = "20m",
-    route: flag.RouteFlags = flag.EXTERNAL,
+    toolkit: Toolkit, name: flag.Name, state: State = "ready", timeout: flag.Timeout = "20m"
 ) -> View:
     """Wait until a slice is in a state.
 
@@ -43,7 +40,6 @@ def wait(
         raise BadInput(
             f"cannot wait for {state!r}", fix=Fix(note=f"--for {', or --for '.join(_STATES)}")
         )
-    toolkit = toolkit.by(route)
     deadline, on_state = toolkit.deadline(flag.seconds(timeout)), toolkit.display.say_state(name)
     try:
         slice_ = toolkit.slices.find(name, deadline)

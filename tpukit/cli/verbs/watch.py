@@ -91,13 +91,68 @@ class AttendanceFlags:
     ] = False
 
 
+@dataclass(frozen=True)
+class _Wanted:
+    """The command to watch, with its flags."""
+
+    line: str
+    how: WatchFlags
+    environment: VariableFlags
+    on_top: RequirementFlags
+
+    @property
+    def given(self) -> bool:
+        return bool(self.line or self.how.ray)
+
+    def applied_to(self, spec: WatchSpec) -> WatchSpec:
+        """Return the spec with the values of these flags; raise `BadInput` if they contradict."""
+        from tpukit.files.pushes import target_path
+        from tpukit.files.worktree import source_folder
+        from tpukit.jobs.ray_cluster import RECIPE
+
+        how, environment, on_top = self.how, self.environment, self.on_top
+        zones = flag.zone_names(how.zones)
+        check_places(spec.request, zones)
+        root = source_folder(how.push) if how.push else None
+        ray = flag.words(how.ray)
+        if ray and spec.request.name not in ray:
+            raise BadInput(f"--ray must also name {spec.request.name}", reason=how.ray)
+        if ray and environment.with_ not in ("", RECIPE):
+            raise BadInput(f"--ray needs the recipe {RECIPE}", fix=Fix(note="leave out --with"))
+        recipe = RECIPE if ray else environment.with_
+        if how.to and not root:
+            raise BadInput("--to needs --push", fix=Fix(note="add --push ."))
+        named = environment.env_file
+        return replace(
+            spec,
+            run_id=how.run_id or spec.run_id,
+            command=self.line,
+            zones=zones,
+            recipe=recipe or spec.recipe,
+            activate=recipe or spec.activate,
+            requirements=on_top.file,
+            indexes=tuple(on_top.index or ()),
+            editable=on_top.editable,
+            push=str(root) if root else "",
+            push_to=target_path(how.to or root.name) if root else "",
+            workdir=environment.workdir,
+            variables=tuple(environment.env or ()),
+            variable_file=str(Path(named).absolute()) if named else "",
+            recoveries=how.recoveries,
+            max_wait=flag.seconds(how.max_wait, "--max-wait"),
+            delete_when_done=how.delete_when_done,
+            clean=how.clean,
+            ray=ray,
+        )
+
+
+@flag.connecting
 def watch(
     toolkit: Toolkit,
     how: WatchFlags,
     environment: VariableFlags,
     on_top: RequirementFlags,
     attendance: AttendanceFlags,
-    route: flag.RouteFlags,
     name: Name = "",
     command: flag.Command = None,
     source_ranges: flag.SourceRanges = None,
@@ -118,7 +173,6 @@ def watch(
     """
     from tpukit.watch import background
 
-    toolkit = toolkit.by(route)
     if attendance.list_:
         return _list(toolkit, name)
     if not name:
@@ -127,9 +181,9 @@ def watch(
     if attendance.stop:
         return _stop(toolkit, name)
     file = _file(toolkit, name, anew=bool(command or how.ray))
-    line = flag.remote_command(command)
+    wanted = _Wanted(flag.remote_command(command), how, environment, on_top)
     with file.held(), _telling_what_exists(file):
-        watch_ = _watch(toolkit, file, name, line, how, environment, on_top)
+        watch_ = _watch(toolkit, file, name, wanted)
         spec = watch_.spec
         ranges = tuple(source_ranges or ()) or spec.source_ranges
         firewall = spec.firewall and not no_firewall
@@ -141,7 +195,7 @@ def watch(
     words = ["--project", toolkit.settings.require("project"), "--zone", watch_.zone]
     words += ["--local"] if toolkit.flags.local else []
     words += ["--profile", toolkit.flags.profile] if toolkit.flags.profile else []
-    command = [sys.executable, "-P", "-m", "tpukit", *words, "watch", name, *route.words]
+    command = [sys.executable, "-P", "-m", "tpukit", *words, "watch", name, *toolkit.route.words]
     pid = background.start(file, watch_, command, toolkit.clock, toolkit.console.say)
     toolkit.console.say(f"{name}: watched by process {pid}, which writes to {file.log}")
     after = Fix.command("tpukit", "watch", name, "--stop", note="ends the watch")
@@ -215,15 +269,7 @@ def _attend(toolkit: Toolkit, file: WatchFile, watch_: Watch) -> View:
     return View({"watch": ended.document()}, status=status)
 
 
-def _watch(
-    toolkit: Toolkit,
-    file: WatchFile,
-    name: str,
-    line: str,
-    how: WatchFlags,
-    environment: VariableFlags,
-    on_top: RequirementFlags,
-) -> Watch:
+def _watch(toolkit: Toolkit, file: WatchFile, name: str, wanted: _Wanted) -> Watch:
     """Return the watch to resume, or a new one.
 
     Raises the errors of `is_resumed`, `TpukitError` if the slice does not exist or is not ours, and
@@ -232,27 +278,19 @@ def _watch(
     from tpukit.watch.saved_watches import is_resumed
 
     before = file.load()
-    given = bool(line or how.ray)
-    if before and is_resumed(before, line, given=given):
-        spec, line = before.spec, line or before.spec.command
-        spec = _spec(spec, line, how, environment, on_top) if given else spec
+    if before and is_resumed(before, wanted.line, given=wanted.given):
+        same = replace(wanted, line=wanted.line or before.spec.command)
+        spec = same.applied_to(before.spec) if wanted.given else before.spec
         toolkit.console.say(f"{name}: resumed after {before.recoveries} recoveries")
         return replace(before, spec=spec, stopped=False)
-    if not given:
+    if not wanted.given:
         toolkit.slices.find(name)
         fix = Fix.command("tpukit", "watch", name, "--", "hostname", note="for example")
         raise BadInput("there is no command to watch", fix=fix)
-    return _new(toolkit, name, line, how, environment, on_top)
+    return _new(toolkit, name, wanted)
 
 
-def _new(
-    toolkit: Toolkit,
-    name: str,
-    line: str,
-    how: WatchFlags,
-    environment: VariableFlags,
-    on_top: RequirementFlags,
-) -> Watch:
+def _new(toolkit: Toolkit, name: str, wanted: _Wanted) -> Watch:
     from tpukit.slices.ensure import check_same
     from tpukit.ssh.worker_files import new_run_id
     from tpukit.watch.saved_watches import Event, Watch, WatchSpec, request_of
@@ -261,21 +299,23 @@ def _new(
     slice_ = toolkit.slices.find(name)
     request = request_of(slice_)
     check_same(slice_, naming.labelled(request, toolkit.cloud.owner, ""))
-    bought = "on-demand" if how.on_demand else _bought(toolkit.cloud, slice_, line)
+    bought = "on-demand"
+    if not wanted.how.on_demand:
+        bought = _bought(toolkit.cloud, slice_, wanted.line)
     spec = WatchSpec(
         replace(request, provisioning=bought),
-        run_id=how.run_id or new_run_id(toolkit.clock),
+        run_id=new_run_id(toolkit.clock),
         queued_resource=slice_.queued_resource,
     )
-    spec = _spec(spec, line, how, environment, on_top)
+    spec = wanted.applied_to(spec)
     if not spec.recipe and slice_.ready:
         spec = replace(spec, recipe=_provisioned(toolkit, slice_))
-        if spec.recipe and is_python(line):
+        if spec.recipe and is_python(wanted.line):
             say_environment(toolkit.console, spec.recipe)
             spec = replace(spec, activate=spec.recipe)
     now = round(toolkit.clock.time(), 3)
     began = Event("watched", f"{slice_.state} in {slice_.zone}", now)
-    if line:
+    if wanted.line:
         toolkit.console.say(f"run {spec.run_id}")
     return Watch(spec, zone=slice_.zone, id=slice_.id, history=(began,))
 
@@ -295,53 +335,6 @@ def _bought(cloud: Cloud, slice_: Slice, line: str) -> str:
             fix=Fix.command(*again, note="buys later slices on demand, at another price"),
         )
     return bought
-
-
-def _spec(
-    spec: WatchSpec,
-    line: str,
-    how: WatchFlags,
-    environment: VariableFlags,
-    on_top: RequirementFlags,
-) -> WatchSpec:
-    """Return the spec with the values of these flags; raise `BadInput` if they contradict."""
-    from tpukit.files.pushes import target_path
-    from tpukit.files.worktree import source_folder
-    from tpukit.jobs.ray_cluster import RECIPE
-
-    zones = flag.zone_names(how.zones)
-    check_places(spec.request, zones)
-    root = source_folder(how.push) if how.push else None
-    ray = flag.words(how.ray)
-    if ray and spec.request.name not in ray:
-        raise BadInput(f"--ray must also name {spec.request.name}", reason=how.ray)
-    if ray and environment.with_ not in ("", RECIPE):
-        raise BadInput(f"--ray needs the recipe {RECIPE}", fix=Fix(note="leave out --with"))
-    recipe = RECIPE if ray else environment.with_
-    if how.to and not root:
-        raise BadInput("--to needs --push", fix=Fix(note="add --push ."))
-    named = environment.env_file
-    return replace(
-        spec,
-        run_id=how.run_id or spec.run_id,
-        command=line,
-        zones=zones,
-        recipe=recipe or spec.recipe,
-        activate=recipe or spec.activate,
-        requirements=on_top.file,
-        indexes=tuple(on_top.index or ()),
-        editable=on_top.editable,
-        push=str(root) if root else "",
-        push_to=target_path(how.to or root.name) if root else "",
-        workdir=environment.workdir,
-        variables=tuple(environment.env or ()),
-        variable_file=str(Path(named).absolute()) if named else "",
-        recoveries=how.recoveries,
-        max_wait=flag.seconds(how.max_wait, "--max-wait"),
-        delete_when_done=how.delete_when_done,
-        clean=how.clean,
-        ray=ray,
-    )
 
 
 def _provisioned(toolkit: Toolkit, slice_: Slice) -> str:

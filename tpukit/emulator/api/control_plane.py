@@ -6,14 +6,12 @@ from collections import Counter, deque
 from dataclasses import asdict
 
 from tpukit.emulator.api.service import Service
-from tpukit.emulator.compute_service.instance_store import STATES as INSTANCE_STATES
-from tpukit.emulator.core.api_errors import Json, invalid, is_number, not_found
+from tpukit.emulator.core.api_errors import Json, invalid, not_found, read_number
 from tpukit.emulator.core.emulator_clock import LATEST, parse_timestamp, timestamp
 from tpukit.emulator.core.service_context import Call, Timing
 from tpukit.emulator.faults.api_faults import ApiFaults
 from tpukit.emulator.faults.presets import PRESETS
 from tpukit.emulator.faults.scenario import HEALTHS, parse_scenario
-from tpukit.emulator.tpu_service.node_store import STATES
 
 #: The number of requests in the log.
 LOGGED = 1000
@@ -110,8 +108,8 @@ class ControlPlane:
         clock = self._service.context.clock
         if call.body.keys() - {"advance", "set", "speed"} or not call.body:
             raise invalid("Change the clock with advance, set or speed.")
-        steps = _between(call, "advance", 0, _FARTHEST)
-        speed = _between(call, "speed", clock.speed, _FASTEST)
+        steps = read_number(call.body, "advance", 0, most=_FARTHEST)
+        speed = read_number(call.body, "speed", clock.speed, most=_FASTEST)
         target = _time(call.body["set"], clock.time()) if "set" in call.body else None
         if max(clock.time(), target or 0.0) + steps >= LATEST:
             raise invalid("The clock ends with the year 8999.")
@@ -128,7 +126,8 @@ class ControlPlane:
         if body == {"realistic": True}:
             context.timing = Timing.realistic()
         elif body.keys() == {"create_seconds"}:
-            context.timing = Timing.for_create(_between(call, "create_seconds", 0, _FARTHEST))
+            seconds = read_number(body, "create_seconds", 0, most=_FARTHEST)
+            context.timing = Timing.for_create(seconds)
         else:
             raise invalid("Give either realistic: true or create_seconds.")
         return asdict(context.timing)
@@ -173,7 +172,7 @@ class ControlPlane:
     def set_state(self, call: Call) -> Json:
         """Put a node in a state of the API."""
         name, state = self._node(call.path["path"]), str(call.body.get("state"))
-        known = STATES if name in self._service.node_store else INSTANCE_STATES
+        known = self._service.store_of(name).states
         if state not in known:
             raise invalid(f"A state is one of {', '.join(known)}.")
         self._service.apply_event(name, state)
@@ -207,13 +206,6 @@ class ControlPlane:
     def show_log(self, call: Call) -> Json:
         """Return the last requests, the oldest first."""
         return {"requests": list(self.log)}
-
-
-def _between(call: Call, key: str, default: float, most: float) -> float:
-    value = call.body.get(key, default)
-    if not is_number(value, most=most):
-        raise invalid(f"{key} must be a number from 0 to {most:.0f}.")
-    return float(value)
 
 
 def _time(text: object, now: float) -> float:

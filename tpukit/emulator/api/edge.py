@@ -11,7 +11,7 @@ from threading import Condition, Event
 
 from tpukit.emulator.api.compute_routes import compute_routes
 from tpukit.emulator.api.control_plane import ControlPlane
-from tpukit.emulator.api.discovery.documents import DiscoveryLibrary, document_asked_for
+from tpukit.emulator.api.discovery.documents import document_asked_for, find_document
 from tpukit.emulator.api.discovery.methods import ApiMethod, find_method
 from tpukit.emulator.api.discovery.partial_response import select
 from tpukit.emulator.api.exchange import (
@@ -42,7 +42,7 @@ from tpukit.emulator.faults.presets import filled
 #: Compute Engine API reference, globalOperations.wait: it answers after 2 minutes at the latest.
 LONGEST_WAIT = 120.0
 #: The placeholders of paths with the name of the call's resource.
-_NAMES_IN_PATHS = ("node", "instance", "queued", "firewall", "operation", "group", "part")
+_NAMES_IN_PATHS = ("node", "queued", "operation", "name")
 #: The services whose calls a fault of kind "roles" can refuse.
 _GUARDED = ("tpu.googleapis.com", "compute.googleapis.com")
 
@@ -64,7 +64,6 @@ class Edge:
         )
         self.control = ControlPlane(service, self.faults)
         self._service = service
-        self._library = DiscoveryLibrary()
         self._base = service.context.compute_base.removesuffix("compute/v1/")
         self._token = token
         self._save = save
@@ -128,7 +127,7 @@ class Edge:
         name = document_asked_for(request.path, request.query.get("version", ""), request.host)
         if not name:
             return None
-        document = self._library.document(name)
+        document = find_document(name)
         if document is None:
             text = f"Discovery document not found for API service and version: {name}"
             return ApiReply.error(Status("NOT_FOUND", text), compute=False)
@@ -140,9 +139,9 @@ class Edge:
         """Serve a request; check it and its answer against the API's discovery document."""
         query, body = request.query, request.document()
         if route.is_control:
-            return self._serve(route, Call(path, query, body))
+            return self._handle(route, Call(path, query, body))
         first = request.path.split("/")[1]
-        method = find_method(self._library, route.verb, route.shapes[first])
+        method = find_method(route.verb, route.shapes[first])
         try:
             wanted = method.selection(query)
             query, body = method.read(query, body)
@@ -172,8 +171,6 @@ class Edge:
                 require_permission(call, method.permission)
 
     def _serve(self, route: ApiRoute, call: Call) -> ApiReply:
-        if route.is_control:
-            return self._handle(route, call)
         before = self._take(route, call, "before")
         if before and before.kind == "operation":
             call = replace(call, failure=_status(before, call))
@@ -269,11 +266,8 @@ def _accelerator_type(call: Call) -> str:
     """Return the accelerator type or machine type in a create, or ""."""
     if machine := call.body.get("machineType"):
         return str(machine).rsplit("/", 1)[-1]
-    tpu = call.body.get("tpu")
-    specs = tpu.get("nodeSpec") if isinstance(tpu, dict) else None
-    first = specs[0] if isinstance(specs, list) and specs else None
-    node = first.get("node") if isinstance(first, dict) else call.body
-    return str(node.get("acceleratorType") or "") if isinstance(node, dict) else ""
+    specs = call.body.get("tpu", {}).get("nodeSpec") or [{"node": call.body}]
+    return str(specs[0].get("node", {}).get("acceleratorType") or "")
 
 
 def _status(rule: FaultRule, call: Call) -> Status:

@@ -22,7 +22,7 @@ from tpukit.emulator.core.api_errors import Status
 from tpukit.emulator.core.emulator_clock import EmulatorClock
 from tpukit.emulator.core.operation_metadata import DEFAULT, OperationMetadata
 from tpukit.emulator.core.service_context import Timing
-from tpukit.emulator.core.state import NoFile, StateFile
+from tpukit.emulator.core.state import EmulatorState, StateFile
 from tpukit.emulator.workers.worker_host import WorkerHostFactory
 from tpukit.errors import BadInput
 
@@ -101,10 +101,11 @@ def build_server(
     Raises `BadInput` if the state file cannot be used or the port is in use.
     """
     state_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    file = StateFile(state_directory / STATE_NAME) if keep else NoFile()
+    file = StateFile(state_directory / STATE_NAME)
     with contextlib.ExitStack() as opened:
         opened.callback(file.close)
-        state = file.load()
+        state = file.load() if keep else EmulatorState()
+        save = file.save if keep else EmulatorState.settle
         last = state.clock.get("clock", {"offset": 0.0, "time": 0.0})
         clock = clock or EmulatorClock(offset=last["offset"], shown=last["time"])
         try:
@@ -122,7 +123,7 @@ def build_server(
             compute_base=f"{listener.url}/compute/v1/",
             operation_metadata=operation_metadata,
         )
-        edge = Edge(service, token, lambda: file.save(state), state_directory)
+        edge = Edge(service, token, lambda: save(state), state_directory)
         listener.answer, listener.admits = edge.answer, edge.admits
         service.resume()
         edge.tick()

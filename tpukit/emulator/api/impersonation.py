@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import hmac
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
 #: The path where clients exchange a refresh token for an access token: RFC 6749, section 6.
 TOKEN_PATH = "/token"
 _HTTPS = 443
-#: No worker has an address with this third octet.
-_ADDRESSES = tuple(f"127.77.255.{number}" for number in range(1, 255))
+#: No worker has an address with this third octet. macOS without aliases has 127.0.0.1 alone.
+_ADDRESSES = (*(f"127.77.255.{number}" for number in range(1, 255)), "127.0.0.1")
 
 
 class Impersonation:
@@ -111,11 +110,8 @@ class Impersonation:
 
 
 def _listening(port: int) -> socket.socket:
-    """Return a listening socket on the first free address of 127.77.255.0/24, or on 127.0.0.1.
-
-    macOS without aliases has no loopback address except 127.0.0.1.
-    """
-    for address in _candidates():
+    """Return a listening socket on the first free address."""
+    for address in _ADDRESSES:
         try:
             return socket.create_server((address, port), backlog=128)
         except PermissionError as error:
@@ -126,11 +122,6 @@ def _listening(port: int) -> socket.socket:
     raise ApiError(
         "FAILED_PRECONDITION", f"Port {port} is in use on every address of this machine."
     )
-
-
-def _candidates() -> Iterator[str]:
-    yield from _ADDRESSES
-    yield "127.0.0.1"
 
 
 def _needs(port: int) -> str:

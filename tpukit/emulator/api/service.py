@@ -10,20 +10,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from random import Random
 
+from tpukit.emulator.compute_service.compute_operations import ComputeOperations
 from tpukit.emulator.compute_service.disks import Disks
 from tpukit.emulator.compute_service.firewall_store import Firewalls
 from tpukit.emulator.compute_service.group_parts import InstanceTemplates, WorkloadPolicies
 from tpukit.emulator.compute_service.group_request import GroupRequests
 from tpukit.emulator.compute_service.instance_groups import InstanceGroups
-from tpukit.emulator.compute_service.instance_store import STATES as INSTANCE_STATES
 from tpukit.emulator.compute_service.instance_store import InstanceStore, as_node
 from tpukit.emulator.compute_service.instances import Instances
 from tpukit.emulator.compute_service.machine_types import MachineTypes
 from tpukit.emulator.compute_service.networks import Networks, Regions, Zones
 from tpukit.emulator.compute_service.project_services import ResourceManager, ServiceUsage
-from tpukit.emulator.compute_service.projects import Accounts, ComputeOperations, Projects
+from tpukit.emulator.compute_service.projects import Accounts, Projects
 from tpukit.emulator.compute_service.subnetworks import Subnetworks
-from tpukit.emulator.core.api_errors import ApiError, Json, Status, invalid, not_found
+from tpukit.emulator.core.api_errors import ApiError, Json, Status, not_found
 from tpukit.emulator.core.emulator_clock import EmulatorClock
 from tpukit.emulator.core.operation_metadata import DEFAULT, OperationMetadata
 from tpukit.emulator.core.service_context import Call, ServiceContext, Timing, project_number
@@ -32,7 +32,7 @@ from tpukit.emulator.faults.scenario import ScenarioEvent
 from tpukit.emulator.faults.worker_faults import WorkerFaults
 from tpukit.emulator.tpu_service.catalogue import Catalogue, Reservations
 from tpukit.emulator.tpu_service.catalogue_changes import CatalogueChanges
-from tpukit.emulator.tpu_service.node_store import STATES, NodeStore
+from tpukit.emulator.tpu_service.node_store import NodeStore
 from tpukit.emulator.tpu_service.nodes import Nodes
 from tpukit.emulator.tpu_service.operations import TpuOperations
 from tpukit.emulator.tpu_service.queue import Queue
@@ -44,7 +44,7 @@ from tpukit.emulator.workers.worker_host import WorkerHostFactory
 
 
 class Service:
-    """All emulated APIs over one state."""
+    """All emulated APIs over one state; it is the workers' `WorkerOracle`."""
 
     def __init__(
         self,
@@ -67,13 +67,14 @@ class Service:
         self.operations = TpuOperations(self.context, self.catalogue)
         self.compute_operations = ComputeOperations(self.context)
         self.projects = Projects(self.context, self.compute_operations)
-        self.networks = Networks(self.context, self.compute_operations, self.catalogue)
-        self.subnetworks = Subnetworks(self.context, self.compute_operations, self.catalogue)
+        shared = self.context, self.compute_operations, self.catalogue
+        self.networks = Networks(*shared, state.offers)
+        self.subnetworks = Subnetworks(*shared, state.offers)
         self.zones = Zones(self.context, self.catalogue)
         self.regions = Regions(self.context, self.catalogue)
         self.machine_types = MachineTypes(self.context, self.catalogue)
-        self.disks = Disks(self.context, self.compute_operations, self.catalogue)
-        self.firewalls = Firewalls(self.context, self.compute_operations)
+        self.disks = Disks(*shared, state.disks)
+        self.firewalls = Firewalls(*shared, state.firewalls)
         self.accounts = Accounts(self.context, self.catalogue)
         self.service_usage = ServiceUsage(self.context)
         self.resource_manager = ResourceManager(self.context)
@@ -89,16 +90,12 @@ class Service:
         self.node_store = NodeStore(self.context, self.operations, self._host)
         self.instance_store = InstanceStore(self.context, self.compute_operations, self._host)
         self.instances = Instances(
-            *(self.context, self.catalogue, self.compute_operations),
-            *(self.machine_types, self.instance_store),
+            *shared, state.instances, self.machine_types, self.instance_store
         )
-        shared = self.context, self.compute_operations, self.catalogue
-        self.policies, self.templates = WorkloadPolicies(*shared), InstanceTemplates(*shared)
-        self.groups = InstanceGroups(
-            *(self.context, self.catalogue, self.compute_operations),
-            GroupRequests(self.context, self.machine_types, self.policies, self.templates),
-            self.instance_store,
-        )
+        self.policies = WorkloadPolicies(*shared, state.policies)
+        self.templates = InstanceTemplates(*shared, state.templates)
+        requests = GroupRequests(self.context, self.machine_types, self.policies, self.templates)
+        self.groups = InstanceGroups(*shared, state.groups, requests, self.instance_store)
         self.queue = Queue(*parts, self.node_store)
         self.nodes = Nodes(*parts, self.node_store, self.quotas, self.reservations)
         self.queued_resources = QueuedResources(
@@ -140,33 +137,25 @@ class Service:
         if self.worker_faults.changed():
             self._host.refresh()
 
-    def apply_event(self, node: str, event: str) -> None:
-        """Apply "preempt", "vanish", a health or a state to a node or an instance."""
-        if node in self.instance_store:
-            self._apply_to_instance(node, event)
-            return
-        if node not in self.node_store:
-            raise not_found(node)
-        if event == "preempt":
-            self.node_store.preempt(node)
-        elif event == "vanish":
-            self.node_store.vanish(node)
-        elif event in STATES:
-            self.node_store.put(node, event)
-        else:
-            self.node_store.set_health(node, event)
+    def store_of(self, name: str) -> NodeStore | InstanceStore:
+        """Return the store of a node or an instance; raise `ApiError` if there is neither."""
+        if name in self.instance_store:
+            return self.instance_store
+        if name in self.node_store:
+            return self.node_store
+        raise not_found(name)
 
-    def _apply_to_instance(self, name: str, event: str) -> None:
+    def apply_event(self, name: str, event: str) -> None:
+        """Apply "preempt", "vanish", a health or a state to a node or an instance."""
+        store = self.store_of(name)
         if event == "preempt":
-            self.instance_store.preempt(name)
+            store.preempt(name)
         elif event == "vanish":
-            self.instance_store.drop(name)
-        elif event in INSTANCE_STATES:
-            self.instance_store.put(name, event)
+            store.vanish(name)
+        elif event in store.states:
+            store.put(name, event)
         else:
-            raise invalid(
-                f"An instance has no {event}; its states are {', '.join(INSTANCE_STATES)}."
-            )
+            store.set_health(name, event)
 
     def advance_clock(self, seconds: float) -> None:
         self.context.clock.advance(seconds)
@@ -201,7 +190,6 @@ class Service:
             owner.complete(name, record)
 
     def authorized_keys(self, node: str) -> Sequence[tuple[str, str]]:
-        """Return pairs (user, public key line), first from the node, then from its project."""
         document = self._node(node)
         if document is None:
             return []
@@ -217,7 +205,6 @@ class Service:
         return [*_keys(own), *([] if blocked else _keys(common))]
 
     def admits(self, node: str, source_ip: str, port: int) -> bool:
-        """Return True if the firewall rules let `source_ip` reach this TCP port of the workers."""
         document = self._node(node)
         if document is None:
             return False
@@ -225,7 +212,6 @@ class Service:
         return self.firewalls.admits(network, document.get("tags", ()), source_ip, port)
 
     def neighbours(self, node: str) -> Sequence[str]:
-        """Return the addresses of all workers on the node's network, including its own."""
         document = self._node(node)
         if document is None:
             return []
@@ -241,12 +227,10 @@ class Service:
         ]
 
     def metadata(self, node: str) -> Mapping[str, str] | None:
-        """Return the present metadata of an instance, or None for a node."""
         record = self.context.state.instances.get(node)
         return as_node(node, record)["metadata"] if record else None
 
     def project_number(self, node: str) -> str:
-        """Return the number of the node's project."""
         return project_number(node.split("/")[1])
 
     def _node(self, name: str) -> Json | None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from ipaddress import ip_address, ip_network
-from typing import Any
 
-from tpukit.emulator.compute_service.projects import ComputeOperations, found_page, not_found
-from tpukit.emulator.core.api_errors import ApiError, Json, invalid
-from tpukit.emulator.core.emulator_clock import timestamp
-from tpukit.emulator.core.service_context import RESOURCE_ID, Call, ServiceContext, Views
+from tpukit.emulator.compute_service.collection import DocumentCollection
+from tpukit.emulator.compute_service.compute_operations import bad, not_found
+from tpukit.emulator.core.api_errors import Json
+from tpukit.emulator.core.service_context import RESOURCE_ID, Call
 from tpukit.emulator.tpu_service.node_fields import is_address
 from tpukit.emulator.tpu_service.node_network import full_network
 
@@ -44,13 +43,10 @@ _DEFAULT_RULES = {
 _DEFAULT_PRIORITY = 65534
 
 
-class Firewalls:
+class Firewalls(DocumentCollection):
     """The firewall rules of every project. A change works at once; its operation ends later."""
 
-    def __init__(self, context: ServiceContext, operations: ComputeOperations) -> None:
-        self._context = context
-        self._operations = operations
-        self._records = context.state.firewalls
+    kind, collection = "firewall", "firewalls"
 
     def open_project(self, project: str) -> None:
         """Record a project on its first call, with Google's default rules in its network."""
@@ -59,64 +55,34 @@ class Firewalls:
         self._context.state.projects[project] = {"items": []}
         for name, (source, traffic) in _DEFAULT_RULES.items():
             allowed = [_entry(text) for text in traffic]
-            body = {"name": f"default-allow-{name}", "sourceRanges": [source], "allowed": allowed}
-            rule = self._parse(Call({"project": project}), {**body, "priority": _DEFAULT_PRIORITY})
-            created = timestamp(self._context.now())
-            rule = {**rule, "id": self._context.number(), "creationTimestamp": created}
-            self._records[_full_name(project, rule["name"])] = rule
-
-    def insert(self, call: Call) -> Json:
-        rule = self._parse(call, call.body)
-        name = _full_name(call.project, rule["name"])
-        if begun := self._operations.repeated(call, "insert", name):
-            return begun
-        if name in self._records:
-            raise ApiError("ALREADY_EXISTS", f"The resource '{name}' already exists")
-        created = timestamp(self._context.now())
-        rule = {**rule, "id": self._context.number(), "creationTimestamp": created}
-        return self._store(call, "insert", name, rule)
-
-    def get(self, call: Call) -> Json:
-        return self._view(self._find(call))
+            body = {"sourceRanges": [source], "allowed": allowed, "priority": _DEFAULT_PRIORITY}
+            call = Call({"project": project})
+            self._put(f"{self._place(call)}default-allow-{name}", self._parse(call, body))
 
     def list(self, call: Call) -> Json:
-        prefix = _full_name(call.project, "")
-        mine = (name for name in self._records if name.startswith(prefix))
-        return {
-            "kind": "compute#firewallList",
-            "id": f"projects/{call.project}/global/firewalls",
-            "selfLink": f"{self._context.compute_base}projects/{call.project}/global/firewalls",
-            **found_page(call, Views(mine, self._view)),
-        }
+        place = self._place(call).rstrip("/")
+        links = {"id": place, "selfLink": self._context.compute_base + place}
+        return {**super().list(call), **links}
 
     def effective(self, call: Call) -> Json:
         """Return all rules of a network; the emulator has no firewall policies."""
         network = f"projects/{call.project}/global/networks/{call.path['network']}"
         if not self._context.has_network(call.project, network):
             raise not_found(network)
-        names = (name for name, rule in self._records.items() if rule["network"] == network)
-        return {"firewalls": [self._view(name) for name in names]}
+        names = (name for name, rule in self.records.items() if rule["network"] == network)
+        return {"firewalls": [self.view(name) for name in names]}
 
     def patch(self, call: Call) -> Json:
         """Change the fields that the body names; a null or empty value clears its field."""
         name = self._find(call)
-        kept = {key: value for key, value in self._records[name].items() if key not in _OWN}
+        kept = {key: value for key, value in self.records[name].items() if key not in _OWN}
         return self._replace(call, "patch", name, {**kept, **call.body})
 
     def update(self, call: Call) -> Json:
         """Replace the rule; the body may omit name and network."""
         name = self._find(call)
-        fixed = {key: self._records[name][key] for key in ("name", "network")}
+        fixed = {key: self.records[name][key] for key in ("name", "network")}
         return self._replace(call, "update", name, {**fixed, **call.body})
-
-    def delete(self, call: Call) -> Json:
-        asked = _full_name(call.project, call.path["firewall"])
-        if begun := self._operations.repeated(call, "delete", asked):
-            return begun
-        name = self._find(call)
-        begun = self._operations.begin(call, "delete", name)
-        del self._records[name]
-        return begun
 
     def admits(self, network: str, tags: Iterable[str], source: str, port: int) -> bool:
         """Return True if `source` may open a TCP connection to `port` of a worker.
@@ -126,42 +92,32 @@ class Firewalls:
         """
         reached = [
             (rule.get("priority", 1000), "denied" not in rule)
-            for rule in tuple(self._records.values())
+            for rule in tuple(self.records.values())
             if rule["network"] == network and _applies(rule, set(tags), source, port)
         ]
         return min(reached)[1] if reached else False
 
     def _replace(self, call: Call, verb: str, name: str, wanted: Json) -> Json:
-        old, rule = self._records[name], self._parse(call, wanted)
+        old, rule = self.records[name], self._parse(call, wanted)
         for key in ("name", "network", "direction"):
-            if rule[key] != old[key]:
-                raise invalid(f"Invalid value for field 'resource.{key}': it cannot be changed.")
+            if rule.get(key) != old[key]:
+                raise bad(key, rule.get(key, ""), "It cannot be changed.")
         kept = {key: old[key] for key in ("id", "creationTimestamp")}
-        return self._store(call, verb, name, {**rule, **kept})
-
-    def _store(self, call: Call, verb: str, name: str, rule: Json) -> Json:
-        self._records[name] = rule
+        self.records[name] = {**rule, **kept}
         return self._operations.begin(call, verb, name)
 
-    def _view(self, name: str) -> Json:
-        rule = self._records[name]
-        base = self._context.compute_base
-        links = {"network": base + rule["network"], "selfLink": base + name}
-        return {"kind": "compute#firewall", **rule, **links}
+    def view(self, full: str) -> Json:
+        rule = super().view(full)
+        return {**rule, "network": self._context.compute_base + rule["network"]}
 
-    def _find(self, call: Call) -> str:
-        name = _full_name(call.project, call.path["firewall"])
-        if name not in self._records:
-            raise not_found(name)
-        return name
+    def _fields(self, call: Call) -> Json:
+        return self._parse(call, call.body)
 
     def _parse(self, call: Call, body: Json) -> Json:
         rule = {k: v for k, v in body.items() if k not in _OWN and v not in (None, [], "")}
-        if not RESOURCE_ID.fullmatch(rule.get("name", "")):
-            raise _bad("name", rule.get("name", ""), _NAME_RULE)
         network = full_network(self._context, call.project, rule.get("network"))
         if not network.startswith(f"projects/{call.project}/"):
-            raise _bad("network", network, "A rule belongs to the project of its network.")
+            raise bad("network", network, "A rule belongs to the project of its network.")
         if not self._context.has_network(call.project, network):
             raise not_found(network)
         rule = {"direction": "INGRESS", "priority": 1000, "disabled": False, **rule}
@@ -173,60 +129,52 @@ class Firewalls:
         return rule
 
 
-def _full_name(project: str, name: str) -> str:
-    return f"projects/{project}/global/firewalls/{name}"
-
-
 def _entry(text: str) -> Json:
     protocol, _, port = text.partition(":")
     return {"IPProtocol": protocol, **({"ports": [port]} if port else {})}
 
 
-def _bad(field: str, value: Any, why: str) -> ApiError:
-    return invalid(f"Invalid value for field 'resource.{field}': '{value}'. {why}")
-
-
 def _check_traffic(rule: Json) -> None:
     if bool(rule.get("allowed")) == bool(rule.get("denied")):
-        raise _bad("allowed", "", "Exactly one of allowed and denied must be specified.")
+        raise bad("allowed", "", "Exactly one of allowed and denied must be specified.")
     action = "allowed" if rule.get("allowed") else "denied"
     for number, entry in enumerate(rule[action]):
         field, protocol = f"{action}[{number}]", entry.get("IPProtocol", "").lower()
         known = protocol in _PROTOCOLS or (protocol.isdecimal() and int(protocol) <= 255)
         if not known:
-            raise _bad(f"{field}.IPProtocol", protocol, "Unknown protocol.")
+            raise bad(f"{field}.IPProtocol", protocol, "Unknown protocol.")
         for place, port in enumerate(entry.get("ports", ())):
             if protocol not in _WITH_PORTS:
                 why = "Ports may only be specified on rules whose protocol is tcp, udp or sctp."
-                raise _bad(f"{field}.ports[{place}]", port, why)
+                raise bad(f"{field}.ports[{place}]", port, why)
             if _port_range(port) is None:
                 why = "Must be a port or a range of ports."
-                raise _bad(f"{field}.ports[{place}]", port, why)
+                raise bad(f"{field}.ports[{place}]", port, why)
     if not 0 <= rule["priority"] <= 65535:
-        raise _bad("priority", rule["priority"], "Must be between 0 and 65535.")
+        raise bad("priority", rule["priority"], "Must be between 0 and 65535.")
 
 
 def _check_ends(rule: Json) -> None:
     """Raise `ApiError` for bad sources and targets, and for those that exclude each other."""
     given = next((name for name in _SOURCES if name in rule), None)
     if rule["direction"] == "EGRESS" and given:
-        raise _bad(given, rule[given], "A rule for EGRESS cannot have sources.")
+        raise bad(given, rule[given], "A rule for EGRESS cannot have sources.")
     accounts = [name for name in _ACCOUNTS if name in rule]
     tags = [name for name in _TAGS if name in rule]
     if accounts and tags:
         why = f"{accounts[0]} cannot be used at the same time as {tags[0]}."
-        raise _bad(accounts[0], rule[accounts[0]], why)
+        raise bad(accounts[0], rule[accounts[0]], why)
     for field, most in _MOST.items():
         if len(rule.get(field, ())) > most:
-            raise _bad(field, len(rule[field]), f"At most {most} values are allowed.")
+            raise bad(field, len(rule[field]), f"At most {most} values are allowed.")
     for field in _TAGS:
         for number, tag in enumerate(rule.get(field, ())):
             if not RESOURCE_ID.fullmatch(tag):
-                raise _bad(f"{field}[{number}]", tag, _NAME_RULE)
+                raise bad(f"{field}[{number}]", tag, _NAME_RULE)
     for field in _ACCOUNTS:
         for number, account in enumerate(rule.get(field, ())):
             if not is_address(account):
-                raise _bad(f"{field}[{number}]", account, "Must be an e-mail address.")
+                raise bad(f"{field}[{number}]", account, "Must be an e-mail address.")
     _check_ranges(rule)
 
 
@@ -238,11 +186,11 @@ def _check_ranges(rule: Json) -> None:
                 versions.add(ip_network(text).version)
             except ValueError as error:
                 why = "Must be a valid CIDR address range."
-                raise _bad(f"{field}[{index}]", text, why) from error
+                raise bad(f"{field}[{index}]", text, why) from error
             # VPC documentation, "Use VPC firewall rules": either IPv4 or IPv6 ranges, not both. The
             # real message is not on record.
             if len(versions) > 1:
-                raise _bad(f"{field}[{index}]", text, "IPv4 and IPv6 ranges cannot be mixed.")
+                raise bad(f"{field}[{index}]", text, "IPv4 and IPv6 ranges cannot be mixed.")
 
 
 def _port_range(text: str) -> range | None:

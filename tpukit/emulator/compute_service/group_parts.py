@@ -6,100 +6,24 @@ Both are documents alone; a group that uses one keeps it from being deleted.
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from abc import abstractmethod
+from collections.abc import Iterable
+from typing import ClassVar
 
-from tpukit.emulator.compute_service.instance_request import bad
-from tpukit.emulator.compute_service.projects import (
-    ComputeOperations,
-    aggregated_page,
-    checked_items,
-    fingerprint,
-    found_page,
-    not_found,
-)
-from tpukit.emulator.core.api_errors import ApiError, Json
-from tpukit.emulator.core.service_context import RESOURCE_ID, Call, ServiceContext, Views
-from tpukit.emulator.core.state import Records
-from tpukit.emulator.tpu_service.catalogue import Catalogue
+from tpukit.emulator.compute_service.collection import DocumentCollection
+from tpukit.emulator.compute_service.compute_operations import bad, not_found
+from tpukit.emulator.compute_service.projects import checked_items, fingerprint
+from tpukit.emulator.core.api_errors import Json
+from tpukit.emulator.core.service_context import Call
 from tpukit.emulator.tpu_service.node_fields import check_labels, check_tags
 
 _TOPOLOGY = re.compile(r"\d+x\d+(x\d+)?")
 
 
-class GroupParts(ABC):
+class GroupParts(DocumentCollection):
     """The parts of one kind: each of a region, or of the project (`global`)."""
 
-    kind: str  #: of one document: "resourcePolicy"
-    collection: str
-    user: str  #: the field of a group's record that names its part
-    inserted = "insert"  #: the type of the operation of an insert
-
-    def __init__(
-        self, context: ServiceContext, operations: ComputeOperations, catalogue: Catalogue
-    ) -> None:
-        self._context = context
-        self._operations = operations
-        self._catalogue = catalogue
-
-    @property
-    @abstractmethod
-    def records(self) -> Records:
-        """The documents by their full names."""
-
-    @abstractmethod
-    def _checked(self, body: Json) -> Json:
-        """Return the fields to record; raise `ApiError` for one that Compute Engine refuses."""
-
-    def insert(self, call: Call) -> Json:
-        name = call.body.get("name", "")
-        full = f"{self._place(call)}{name}"
-        if begun := self._operations.repeated(call, self.inserted, full):
-            return begun
-        if not RESOURCE_ID.fullmatch(name):
-            raise bad("name", name, f"Must be a match of regex '{RESOURCE_ID.pattern}'")
-        fields = self._checked(call.body)
-        if full in self.records:
-            raise ApiError("ALREADY_EXISTS", f"The resource '{full}' already exists")
-        described = {"description": call.body["description"]} if "description" in call.body else {}
-        self.records[full] = {
-            "name": name,
-            "id": self._context.number(),
-            "creationTimestamp": self._context.stamp(),
-            **described,
-            **fields,
-        }
-        return self._operations.begin(call, self.inserted, full)
-
-    def get(self, call: Call) -> Json:
-        return self._view(self._find(call))
-
-    def list(self, call: Call) -> Json:
-        place = self._place(call)
-        mine = (name for name in self.records if name.startswith(place))
-        return {"kind": f"compute#{self.kind}List", **found_page(call, Views(mine, self._view))}
-
-    def aggregated(self, call: Call) -> Json:
-        """Return the documents of all regions by `regions/REGION`, and those of `global`."""
-        mine = (name for name in self.records if name.startswith(f"projects/{call.project}/"))
-        page = aggregated_page(call, Views(mine, self._view), "regions", self.collection)
-        return {"kind": f"compute#{self.kind}AggregatedList", **page}
-
-    def delete(self, call: Call) -> Json:
-        asked = f"{self._place(call)}{call.path['part']}"
-        if begun := self._operations.repeated(call, "delete", asked):
-            return begun
-        full = self._find(call)
-        if user := next(self._users(full), ""):
-            kind = re.sub("([A-Z])", lambda match: f"_{match[1].lower()}", self.kind)
-            raise ApiError(
-                "INVALID_ARGUMENT",
-                f"The {kind} resource '{full}' is already being used by '{user}'",
-                reason="resourceInUseByAnotherResource",
-            )
-        begun = self._operations.begin(call, "delete", full)
-        del self.records[full]
-        return begun
+    user: ClassVar[str]  #: the field of a group's record that names its part
 
     def named(self, link: str) -> str:
         """Return the full name of an existing part, given a link; raise `ApiError` if none has it.
@@ -111,39 +35,23 @@ class GroupParts(ABC):
             raise not_found(full)
         return full
 
-    def _users(self, full: str) -> Iterator[str]:
-        for name, record in self._context.state.groups.items():
-            if record.get(self.user) == full:
-                yield name
+    def _fields(self, call: Call) -> Json:
+        described = {"description": call.body["description"]} if "description" in call.body else {}
+        return {**described, **self._checked(call.body)}
 
-    def _place(self, call: Call) -> str:
-        region = call.path.get("region")
-        if region and region not in self._catalogue.regions:
-            raise not_found(f"projects/{call.project}/regions/{region}")
-        place = f"regions/{region}" if region else "global"
-        return f"projects/{call.project}/{place}/{self.collection}/"
+    @abstractmethod
+    def _checked(self, body: Json) -> Json:
+        """Return the fields to record; raise `ApiError` for one that Compute Engine refuses."""
 
-    def _find(self, call: Call) -> str:
-        full = f"{self._place(call)}{call.path['part']}"
-        if full not in self.records:
-            raise not_found(full)
-        return full
-
-    def _view(self, full: str) -> Json:
-        base, place = self._context.compute_base, full.rsplit("/", 2)[0]
-        region = {"region": base + place} if "/regions/" in place else {}
-        own = {"kind": f"compute#{self.kind}", "selfLink": base + full}
-        return {**self.records[full], **own, **region}
+    def _users(self, full: str) -> Iterable[str]:
+        groups = self._context.state.groups.items()
+        return (name for name, record in groups if record.get(self.user) == full)
 
 
 class WorkloadPolicies(GroupParts):
     """Resource policies that join the hosts of a group to one slice; no other kind is served."""
 
     kind, collection, user = "resourcePolicy", "resourcePolicies", "policy"
-
-    @property
-    def records(self) -> Records:
-        return self._context.state.policies
 
     def _checked(self, body: Json) -> Json:
         policy = body.get("workloadPolicy")
@@ -163,10 +71,6 @@ class InstanceTemplates(GroupParts):
     kind, collection, user = "instanceTemplate", "instanceTemplates", "template"
     # Recorded: ../shared/data/recorded/compute/instancetemplate-crud.log
     inserted = "compute.instanceTemplates.insert"
-
-    @property
-    def records(self) -> Records:
-        return self._context.state.templates
 
     def _checked(self, body: Json) -> Json:
         given = body.get("properties") or {}

@@ -9,16 +9,12 @@ import re
 from dataclasses import dataclass, replace
 
 from tpukit.accelerators import AcceleratorType, region_of
+from tpukit.emulator.compute_service.compute_operations import bad, check_name
 from tpukit.emulator.compute_service.group_parts import InstanceTemplates, WorkloadPolicies
-from tpukit.emulator.compute_service.instance_request import bad, parse_instance
+from tpukit.emulator.compute_service.instance_request import parse_instance
 from tpukit.emulator.compute_service.machine_types import MachineType, MachineTypes
 from tpukit.emulator.core.api_errors import Json, invalid
-from tpukit.emulator.core.service_context import (
-    RESOURCE_ID,
-    Call,
-    ServiceContext,
-    project_number,
-)
+from tpukit.emulator.core.service_context import Call, ServiceContext, project_number
 
 #: Discovery document, InstanceGroupManager.baseInstanceName.
 _BASE = re.compile(r"[a-z](([-a-z0-9]{0,57})|([-a-z0-9]{0,51}-#{1,10}(\[[0-9]{1,10}\])?))")
@@ -58,8 +54,7 @@ class GroupRequests:
         """Return the group that an insert asks for; raise `ApiError` if Compute Engine refuses."""
         body, size = call.body, call.body.get("targetSize", 0)
         name, base = body.get("name", ""), body.get("baseInstanceName") or body.get("name", "")
-        if not RESOURCE_ID.fullmatch(name):
-            raise bad("name", name, f"Must be a match of regex '{RESOURCE_ID.pattern}'")
+        check_name(name)
         if not _BASE.fullmatch(base):
             raise bad("baseInstanceName", base, f"Must be a match of regex '{_BASE.pattern}'")
         if not body.get("instanceTemplate"):

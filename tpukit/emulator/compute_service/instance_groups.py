@@ -7,25 +7,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tpukit.emulator.compute_service.capacity_errors import failed, quota_error, stockout
+from tpukit.emulator.compute_service.collection import Collection
+from tpukit.emulator.compute_service.compute_operations import (
+    already_exists,
+    found_page,
+    not_ready,
+)
 from tpukit.emulator.compute_service.group_request import GroupRequest, GroupRequests
 from tpukit.emulator.compute_service.instance_store import InstanceStore, SlicePlace
-from tpukit.emulator.compute_service.projects import (
-    ComputeOperations,
-    aggregated_page,
-    fingerprint,
-    found_page,
-    not_found,
-)
-from tpukit.emulator.core.api_errors import ApiError, Json
-from tpukit.emulator.core.service_context import Call, ServiceContext, Views
-from tpukit.emulator.tpu_service.catalogue import Catalogue
+from tpukit.emulator.compute_service.projects import fingerprint
+from tpukit.emulator.core.api_errors import Json
+from tpukit.emulator.core.service_context import Call, Views
 
 #: The actions of a group on an instance, by the instance's status; NONE is left out.
 _ACTIONS = {"PENDING": "CREATING", "PROVISIONING": "CREATING", "STAGING": "CREATING"}
 
 
 @dataclass(frozen=True)
-class InstanceGroups:
+class InstanceGroups(Collection):
     """The managed instance groups of every project and zone.
 
     A record has the group, its parts, the full names of its instances, and `error` if it could not
@@ -33,9 +32,8 @@ class InstanceGroups:
     tries again.
     """
 
-    _context: ServiceContext
-    _catalogue: Catalogue
-    _operations: ComputeOperations
+    kind, collection = "instanceGroupManager", "instanceGroupManagers"
+
     _requests: GroupRequests
     _store: InstanceStore
 
@@ -47,10 +45,10 @@ class InstanceGroups:
         place = f"{full.rpartition('/instanceGroupManagers/')[0]}/instances"
         members = [f"{place}/{name}" for name in request.names]
         for name in (full, *members):
-            if name in self._context.state.groups or name in self._store:
-                raise ApiError("ALREADY_EXISTS", f"The resource '{name}' already exists")
+            if name in self.records or name in self._store:
+                raise already_exists(name)
         error = self._error(call, request)
-        self._context.state.groups[full] = {
+        self.records[full] = {
             "group": {**request.group, "creationTimestamp": self._context.stamp()},
             "id": self._context.number(),
             "template": request.template,
@@ -64,48 +62,33 @@ class InstanceGroups:
             self._make(call, full, request, members)
         return self._operations.begin(call, "insert", full)
 
-    def get(self, call: Call) -> Json:
-        return self._view(self._find(call))
-
-    def list(self, call: Call) -> Json:
-        return {"kind": "compute#instanceGroupManagerList", **found_page(call, self._mine(call))}
-
-    def aggregated(self, call: Call) -> Json:
-        """Return the groups of all zones, by `zones/ZONE`."""
-        prefix = f"projects/{call.project}/zones/"
-        mine = (name for name in self._context.state.groups if name.startswith(prefix))
-        page = aggregated_page(call, Views(mine, self._view), "zones", "instanceGroupManagers")
-        return {"kind": "compute#instanceGroupManagerAggregatedList", **page}
-
     def delete(self, call: Call) -> Json:
         """Begin to delete a group with its instances."""
-        asked = f"{self._place(call)}{call.path['group']}"
-        if begun := self._operations.repeated(call, "delete", asked):
+        if begun := self._operations.repeated(call, "delete", self._full_name(call)):
             return begun
         name = self._find(call)
-        if "ends" in self._record(name):
-            why = f"The resource '{name}' is not ready"
-            raise ApiError("INVALID_ARGUMENT", why, reason="resourceNotReady")
+        if "ends" in self.records[name]:
+            raise not_ready(name)
         seconds = self._context.timing.change
         if call.failure:
             error = {"code": call.failure.status, "message": call.failure.message}
             return self._operations.begin(call, "delete", name, seconds, error)
         for member in self._members(name):
             self._store.remove(replace(call, query={}), member)
-        self._set(name, ends=self._context.now() + seconds)
+        self.records.change(name, ends=self._context.now() + seconds)
         return self._operations.begin(call, "delete", name, seconds)
 
     def list_members(self, call: Call) -> Json:
         """Return the managed instances, or those that the group could not make."""
         name = self._find(call)
-        record = self._record(name)
+        record = self.records[name]
         shown = record["members"] if "error" in record else self._members(name)
         page = found_page(call, Views(shown, lambda member: self._member(name, member)))
         page["managedInstances"] = page.pop("items", [])
         return page
 
     def list_errors(self, call: Call) -> Json:
-        record = self._record(self._find(call))
+        record = self.records[self._find(call)]
         if "error" not in record:
             return {}
         error = {key: record["error"][key] for key in ("code", "message")}
@@ -114,7 +97,7 @@ class InstanceGroups:
 
     def list_groups(self, call: Call) -> Json:
         """Return the instance groups that the managed ones fill."""
-        mine = Views(self._mine(call), self._instance_group)
+        mine = Views(self._names(self._place(call)), self._instance_group)
         return {"kind": "compute#instanceGroupList", **found_page(call, mine)}
 
     def list_autoscalers(self, call: Call) -> Json:
@@ -124,16 +107,16 @@ class InstanceGroups:
 
     def advance(self) -> None:
         """Remove the groups whose deletion is due, and note those whose hosts all run."""
-        for name, record in list(self._context.state.groups.items()):
+        for name, record in list(self.records.items()):
             statuses = [self._store.status(member) for member in record["members"]]
             if "ends" in record and record["ends"] <= self._context.now():
-                del self._context.state.groups[name]
+                del self.records[name]
             elif "active" not in record and {*statuses} == {"RUNNING"}:
-                self._set(name, active=True)
+                self.records.change(name, active=True)
 
     def first_instance(self, text: str) -> str:
         """Return the full name of the first instance of the group with this short name, or ""."""
-        for name, record in self._context.state.groups.items():
+        for name, record in self.records.items():
             if name.endswith(f"/instanceGroupManagers/{text}") and self._members(name):
                 return str(record["members"][0])
         return ""
@@ -157,9 +140,9 @@ class InstanceGroups:
             error = stockout(call, request.machine)
         return error
 
-    def _view(self, name: str) -> Json:
-        base, record = self._context.compute_base, self._record(name)
-        place, short = name.split("/instanceGroupManagers/")
+    def view(self, full: str) -> Json:
+        base, record = self._context.compute_base, self.records[full]
+        place, short = full.split("/instanceGroupManagers/")
         template, size = base + record["template"], record["group"]["targetSize"]
         policy = {"workloadPolicy": base + record["policy"]} if record["policy"] else {}
         return {
@@ -171,14 +154,14 @@ class InstanceGroups:
             "versions": [{"instanceTemplate": template, "targetSize": {"calculated": size}}],
             "instanceGroup": f"{base}{place}/instanceGroups/{short}",
             **({"resourcePolicies": policy} if policy else {}),
-            "currentActions": self._actions(name),
-            "status": self._status(name),
+            "currentActions": self._actions(full),
+            "status": self._status(full),
             "fingerprint": fingerprint(record["group"]),
-            "selfLink": base + name,
+            "selfLink": base + full,
         }
 
     def _actions(self, name: str) -> dict[str, int]:
-        record, there = self._record(name), self._members(name)
+        record, there = self.records[name], self._members(name)
         if "ends" in record:
             return {"deleting": len(there) or 1}
         statuses = map(self._store.status, there)
@@ -189,7 +172,7 @@ class InstanceGroups:
         }
 
     def _status(self, name: str) -> Json:
-        record, there = self._record(name), self._members(name)
+        record, there = self.records[name], self._members(name)
         counts = Counter(self._store.status(member).lower() for member in there)
         busy = self._actions(name)
         stable = not (busy.get("creating") or busy.get("deleting") or counts["stopping"])
@@ -210,7 +193,7 @@ class InstanceGroups:
         }
 
     def _topology_state(self, name: str) -> str:
-        record = self._record(name)
+        record = self.records[name]
         running = [self._store.status(member) for member in record["members"]].count("RUNNING")
         if "ends" in record:
             return "DEACTIVATING"
@@ -221,7 +204,7 @@ class InstanceGroups:
         return "ACTIVE_DEGRADED" if running else "FAILED"
 
     def _member(self, name: str, member: str) -> Json:
-        record, base = self._record(name), self._context.compute_base
+        record, base = self.records[name], self._context.compute_base
         version = {"instanceTemplate": base + record["template"]}
         shown: Json = {
             "instance": base + member,
@@ -238,7 +221,7 @@ class InstanceGroups:
 
     def _instance_group(self, name: str) -> Json:
         place, short = name.split("/instanceGroupManagers/")
-        base, record = self._context.compute_base, self._record(name)
+        base, record = self._context.compute_base, self.records[name]
         return {
             "kind": "compute#instanceGroup",
             "id": record["id"],
@@ -250,33 +233,9 @@ class InstanceGroups:
             "selfLink": f"{base}{place}/instanceGroups/{short}",
         }
 
-    def _mine(self, call: Call) -> Views:
-        place = self._place(call)
-        groups = self._context.state.groups
-        return Views((name for name in groups if name.startswith(place)), self._view)
-
     def _members(self, name: str) -> Sequence[str]:
         """Return the full names of a group's existing instances."""
-        return [member for member in self._record(name)["members"] if member in self._store]
-
-    def _record(self, name: str) -> Json:
-        record: Json = self._context.state.groups[name]
-        return record
-
-    def _set(self, name: str, **fields: object) -> None:
-        self._context.state.groups[name] = {**self._record(name), **fields}
-
-    def _place(self, call: Call) -> str:
-        place = f"projects/{call.project}/zones/{call.path['zone']}"
-        if call.path["zone"] not in self._catalogue.zones:
-            raise not_found(place)
-        return f"{place}/instanceGroupManagers/"
-
-    def _find(self, call: Call) -> str:
-        full = f"{self._place(call)}{call.path['group']}"
-        if full not in self._context.state.groups:
-            raise not_found(full)
-        return full
+        return [member for member in self.records[name]["members"] if member in self._store]
 
 
 def _shown(error: Json) -> Json:

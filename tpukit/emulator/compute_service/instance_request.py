@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tpukit.accelerators import region_of
+from tpukit.emulator.compute_service.compute_operations import bad, check_name
 from tpukit.emulator.compute_service.machine_types import (
     IMAGE_GB,
     REFUSED,
@@ -11,7 +12,7 @@ from tpukit.emulator.compute_service.machine_types import (
 )
 from tpukit.emulator.compute_service.projects import checked_items
 from tpukit.emulator.core.api_errors import ApiError, Json, invalid
-from tpukit.emulator.core.service_context import RESOURCE_ID, Call, ServiceContext, default_account
+from tpukit.emulator.core.service_context import Call, ServiceContext, default_account
 from tpukit.emulator.tpu_service.node_fields import check_labels, check_tags
 from tpukit.emulator.tpu_service.node_network import full_network, full_subnetwork
 
@@ -29,8 +30,7 @@ def parse_instance(
     """
     body, zone = call.body, call.path["zone"]
     name = body.get("name", "")
-    if not RESOURCE_ID.fullmatch(name):
-        raise bad("name", name, f"Must be a match of regex '{RESOURCE_ID.pattern}'")
+    check_name(name)
     machine = _machine(machines, zone, body.get("machineType", ""))
     check_labels(body.get("labels") or {})
     tags = (body.get("tags") or {}).get("items") or []
@@ -53,11 +53,6 @@ def parse_instance(
     if body.get("serviceAccounts"):
         instance["serviceAccounts"] = [{**account, "email": email}]
     return instance, machine
-
-
-def bad(field: str, value: object, why: str) -> ApiError:
-    """Return Compute Engine's error for one field's value."""
-    return invalid(f"Invalid value for field 'resource.{field}': '{value}'. {why}")
 
 
 def _machine(machines: MachineTypes, zone: str, link: str) -> MachineType:

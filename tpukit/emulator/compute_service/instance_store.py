@@ -7,16 +7,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 
 from tpukit.accelerators import AcceleratorType
+from tpukit.emulator.compute_service.compute_operations import ComputeOperations
 from tpukit.emulator.compute_service.instance_request import valid_seconds
-from tpukit.emulator.compute_service.projects import ComputeOperations
-from tpukit.emulator.core.api_errors import Json
+from tpukit.emulator.core.api_errors import Json, invalid
 from tpukit.emulator.core.emulator_clock import timestamp
 from tpukit.emulator.core.service_context import Call, ServiceContext
 from tpukit.emulator.workers.worker_host import WorkerHost, WorkerRecord, bounds_of
 from tpukit.errors import TpukitError
 
-#: The discovery document on Instance.status, those that the emulator reaches.
-STATES = ("PENDING", "PROVISIONING", "STAGING", "RUNNING", "STOPPING", "TERMINATED")
 _NO_ROOM = (TpukitError, OSError, RuntimeError)
 #: Steps of a plan that are no states: the instance is deleted, or its `maxRunDuration` ends.
 _GONE, _END = "GONE", "END"
@@ -42,6 +40,9 @@ class InstanceStore:
     A record has the instance, its worker, the names of its slice's instances if these are several,
     and a plan: pairs of a time and the next state.
     """
+
+    #: The discovery document on Instance.status, those that the emulator reaches.
+    states = ("PENDING", "PROVISIONING", "STAGING", "RUNNING", "STOPPING", "TERMINATED")
 
     def __init__(
         self, context: ServiceContext, operations: ComputeOperations, host: WorkerHost
@@ -104,18 +105,18 @@ class InstanceStore:
         self._make_disks(name)
         if error:
             seconds = min(call.delay, valid_seconds(call)) or timing.refusal
-            self._set(name, plan=[[now + seconds, _GONE]])
+            self._records.change(name, plan=[[now + seconds, _GONE]])
         else:
             seconds = waits + timing.create
-            self._set(name, plan=self._boot_plan(now + waits))
+            self._records.change(name, plan=self._boot_plan(now + waits))
         return self._operations.begin(call, "insert", name, seconds, error)
 
     def start(self, call: Call, name: str) -> Json:
         """Begin to start a TERMINATED instance; its files are those of the last run."""
         timing = self._context.timing
         if call.failure is None:
-            self._put(name, "PROVISIONING")
-            self._set(name, plan=self._boot_plan(self._context.now()))
+            self.change(name, status="PROVISIONING")
+            self._records.change(name, plan=self._boot_plan(self._context.now()))
         return self._operations.begin(call, "start", name, timing.create)
 
     def stop(self, call: Call, name: str) -> Json:
@@ -148,16 +149,22 @@ class InstanceStore:
 
     def put(self, name: str, status: str) -> None:
         """Put an instance in a state, which it keeps until a call or an event changes it."""
-        self._set(name, plan=[])
+        self._records.change(name, plan=[])
         if status == "RUNNING":
             self._boot(name)
         else:
             self._host.halt(name)
-            self._put(name, status)
+            self.change(name, status=status)
+
+    def vanish(self, name: str) -> None:
+        self.drop(name)
+
+    def set_health(self, name: str, health: str) -> None:
+        raise invalid(f"An instance has no {health}; its states are {', '.join(self.states)}.")
 
     def change(self, name: str, **fields: object) -> None:
         """Replace fields of an instance."""
-        self._set(name, instance={**self.instance(name), **fields})
+        self._records.change(name, instance={**self.instance(name), **fields})
 
     def advance(self) -> None:
         """Take all steps that are due, each at its own time."""
@@ -166,7 +173,7 @@ class InstanceStore:
                 (due, step), *rest = plan
                 if due > self._context.now():
                     break
-                self._set(name, plan=rest)
+                self._records.change(name, plan=rest)
                 with self._context.moment(due):
                     self._take(name, step)
 
@@ -178,7 +185,7 @@ class InstanceStore:
             except _NO_ROOM as error:
                 _log.warning("%s: %s; trying another address", name, error)
                 moved = self._host.move(name, [self.worker(name)])
-                self._set(name, workers=[asdict(worker) for worker in moved])
+                self._records.change(name, workers=[asdict(worker) for worker in moved])
                 self._boot(name, again=True)
 
     def drop(self, name: str) -> Json | None:
@@ -186,7 +193,7 @@ class InstanceStore:
         try:
             self._host.discard(name)
         except (TpukitError, OSError) as error:
-            self._put(name, "TERMINATED")
+            self.change(name, status="TERMINATED")
             return _broken(f"the worker cannot be removed: {error}")
         for disk in self.instance(name)["disks"]:
             if disk["autoDelete"]:
@@ -207,16 +214,16 @@ class InstanceStore:
         elif step == _END:
             self._wind_down(name, self._last_state(name))
         else:
-            self._put(name, step)
+            self.change(name, status=step)
 
     def _boot(self, name: str, again: bool = False) -> None:
         try:
             self._start(name)
         except _NO_ROOM as error:
-            self._put(name, "TERMINATED")
+            self.change(name, status="TERMINATED")
             self._operations.fail_last(name, _broken(f"the worker cannot start: {error}"))
             return
-        self._put(name, "RUNNING")
+        self.change(name, status="RUNNING")
         if again:
             return
         now = self._context.now()
@@ -224,7 +231,7 @@ class InstanceStore:
         if duration := self.instance(name)["scheduling"].get("maxRunDuration"):
             end = now + int(duration.get("seconds", 0))
             self.change(name, terminationTimestamp=timestamp(end))
-            self._set(name, plan=[[end, _END]])
+            self._records.change(name, plan=[[end, _END]])
 
     def _start(self, name: str) -> None:
         """Start an instance's worker, which knows the workers of its whole slice."""
@@ -245,11 +252,8 @@ class InstanceStore:
 
     def _wind_down(self, name: str, last: str) -> None:
         self._host.halt(name)
-        self._put(name, "STOPPING")
-        self._set(name, plan=[[self._context.now() + self._context.timing.change, last]])
-
-    def _put(self, name: str, status: str) -> None:
-        self.change(name, status=status)
+        self.change(name, status="STOPPING")
+        self._records.change(name, plan=[[self._context.now() + self._context.timing.change, last]])
 
     def _make_disks(self, name: str) -> None:
         """Record the disks that the insert asks for, so that disks.list has them."""
@@ -269,9 +273,6 @@ class InstanceStore:
                 if "family" in made:
                     self.change(name, family=made["family"])
         self.change(name, disks=kept)
-
-    def _set(self, name: str, **fields: object) -> None:
-        self._records[name] = {**self._records[name], **fields}
 
 
 def as_node(name: str, record: Json) -> Json:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 from tpukit.emulator.compute_service.capacity_errors import (
@@ -11,32 +10,28 @@ from tpukit.emulator.compute_service.capacity_errors import (
     quota_error,
     stockout,
 )
+from tpukit.emulator.compute_service.collection import Collection
+from tpukit.emulator.compute_service.compute_operations import already_exists, not_ready
 from tpukit.emulator.compute_service.instance_request import parse_instance, valid_seconds
 from tpukit.emulator.compute_service.instance_store import InstanceStore, SlicePlace
 from tpukit.emulator.compute_service.machine_types import MachineTypes
 from tpukit.emulator.compute_service.projects import (
-    ComputeOperations,
-    aggregated_page,
     check_fingerprint,
     checked_items,
     fingerprint,
-    found_page,
-    not_found,
 )
 from tpukit.emulator.core.api_errors import ApiError, Json
 from tpukit.emulator.core.guest_entries import guest_entries
-from tpukit.emulator.core.service_context import Call, ServiceContext, Views
-from tpukit.emulator.tpu_service.catalogue import Catalogue
+from tpukit.emulator.core.service_context import Call
 from tpukit.emulator.tpu_service.node_fields import check_labels, check_tags
 
 
 @dataclass(frozen=True)
-class Instances:
+class Instances(Collection):
     """The instances of every project and zone, each one host of a TPU."""
 
-    _context: ServiceContext
-    _catalogue: Catalogue
-    _operations: ComputeOperations
+    kind, collection = "instance", "instances"
+
     _machines: MachineTypes
     _store: InstanceStore
 
@@ -45,11 +40,10 @@ class Instances:
         if begun := self._operations.repeated(call, "insert", full):
             return begun
         instance, machine = parse_instance(self._context, self._machines, call)
-        if full in self._store:
-            raise ApiError("ALREADY_EXISTS", f"The resource '{full}' already exists")
-        for disk in instance["disks"]:
-            if "made" in disk and disk["source"] in self._context.state.disks:
-                raise ApiError("ALREADY_EXISTS", f"The resource '{disk['source']}' already exists")
+        made = (disk["source"] for disk in instance["disks"] if "made" in disk)
+        for name in (full, *made):
+            if name in self.records or name in self._context.state.disks:
+                raise already_exists(name)
         error = quota_error(self._context, call, instance)
         if error is None and call.failure:
             error = failed(call, call.failure, machine)
@@ -59,24 +53,8 @@ class Instances:
         place = SlicePlace(machine.accelerator, (instance["name"],))
         return self._store.add(call, full, instance, place, error)
 
-    def get(self, call: Call) -> Json:
-        return self._view(self._find(call))
-
-    def list(self, call: Call) -> Json:
-        place = self._place(call)
-        mine = (name for name in self._store if name.startswith(place))
-        return {"kind": "compute#instanceList", **found_page(call, Views(mine, self._view))}
-
-    def aggregated(self, call: Call) -> Json:
-        """Return the instances of all zones, by `zones/ZONE`."""
-        prefix = f"projects/{call.project}/zones/"
-        mine = (name for name in self._store if name.startswith(prefix))
-        page = aggregated_page(call, Views(mine, self._view), "zones", "instances")
-        return {"kind": "compute#instanceAggregatedList", **page}
-
     def delete(self, call: Call) -> Json:
-        asked = f"{self._place(call)}{call.path['instance']}"
-        if begun := self._operations.repeated(call, "delete", asked):
+        if begun := self._operations.repeated(call, "delete", self._full_name(call)):
             return begun
         name = self._find(call)
         if call.failure:
@@ -87,14 +65,14 @@ class Instances:
 
     def stop(self, call: Call) -> Json:
         """Stop an instance; a TERMINATED one stays so, and the operation succeeds."""
-        name = self._in(call, {"RUNNING", "TERMINATED"})
+        name = self._settled(call)
         if self._store.status(name) == "TERMINATED":
             return self._operations.begin(call, "stop", name)
         return self._store.stop(call, name)
 
     def start(self, call: Call) -> Json:
         """Start an instance; a RUNNING one stays so, and the operation succeeds."""
-        name = self._in(call, {"RUNNING", "TERMINATED"})
+        name = self._settled(call)
         if self._store.status(name) == "RUNNING":
             return self._operations.begin(call, "start", name)
         if call.failure:
@@ -149,33 +127,17 @@ class Instances:
             "selfLink": f"{self._context.compute_base}{name}/guestAttributes/",
         }
 
-    def view(self, name: str) -> Json:
-        """Return an instance, given its full name."""
-        return self._view(name)
-
-    def _place(self, call: Call) -> str:
-        place = f"projects/{call.project}/zones/{call.path['zone']}"
-        if call.path["zone"] not in self._catalogue.zones:
-            raise not_found(place)
-        return f"{place}/instances/"
-
-    def _find(self, call: Call) -> str:
-        full = f"{self._place(call)}{call.path['instance']}"
-        if full not in self._store:
-            raise not_found(full)
-        return full
-
-    def _in(self, call: Call, states: Collection[str]) -> str:
+    def _settled(self, call: Call) -> str:
+        """Return the name of an instance that is neither starting nor stopping."""
         name = self._find(call)
-        if self._store.status(name) not in states:
-            why = f"The resource '{name}' is not ready"
-            raise ApiError("INVALID_ARGUMENT", why, reason="resourceNotReady")
+        if self._store.status(name) not in ("RUNNING", "TERMINATED"):
+            raise not_ready(name)
         return name
 
-    def _view(self, name: str) -> Json:
-        base, instance = self._context.compute_base, self._store.instance(name)
+    def view(self, full: str) -> Json:
+        base, instance = self._context.compute_base, self._store.instance(full)
         own = {key: value for key, value in instance.items() if key not in _INTERNAL}
-        worker, (interface, *_) = self._store.worker(name), instance["networkInterfaces"]
+        worker, (interface, *_) = self._store.worker(full), instance["networkInterfaces"]
         allocated = instance["status"] not in ("PENDING", "PROVISIONING")
         running = instance["status"] in ("STAGING", "RUNNING")
         address = {"natIP": worker.address} if running else {}
@@ -212,7 +174,7 @@ class Instances:
             "deletionProtection": False,
             "fingerprint": fingerprint(own),
             "startRestricted": False,
-            "selfLink": base + name,
+            "selfLink": base + full,
         }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tpukit.accelerators import AcceleratorType, types_of
-from tpukit.emulator.compute_service.projects import found_page, not_found
+from tpukit.emulator.compute_service.compute_operations import found_page, not_found
 from tpukit.emulator.core.api_errors import Json
 from tpukit.emulator.core.emulator_clock import timestamp
 from tpukit.emulator.core.places import ZONE

@@ -6,15 +6,11 @@ from collections.abc import Iterator
 from functools import partial
 
 from tpukit.accelerators import region_of
-from tpukit.emulator.compute_service.projects import (
-    ComputeOperations,
-    found_page,
-    not_found,
-)
-from tpukit.emulator.core.api_errors import ApiError, Json, invalid
+from tpukit.emulator.compute_service.collection import DocumentCollection
+from tpukit.emulator.compute_service.compute_operations import bad, found_page, not_found
+from tpukit.emulator.core.api_errors import ApiError, Json
 from tpukit.emulator.core.emulator_clock import timestamp
 from tpukit.emulator.core.service_context import (
-    RESOURCE_ID,
     Call,
     ServiceContext,
     Views,
@@ -36,81 +32,15 @@ _SMALLEST_MTU, _LARGEST_MTU = 1300, 8896
 _ADDRESSES = 100_000
 
 
-class Networks:
-    """The networks of a project: `default`, and those that were created or added."""
+class Networks(DocumentCollection):
+    """The networks of a project: `default`, and those that were created or added.
 
-    def __init__(
-        self, context: ServiceContext, operations: ComputeOperations, catalogue: Catalogue
-    ) -> None:
-        self._context = context
-        self._operations = operations
-        self._catalogue = catalogue
+    A created network has no rules. A service project uses its host project's networks.
+    """
 
-    def insert(self, call: Call) -> Json:
-        """Create a network without rules; a service project uses its host project's networks."""
-        name = call.body.get("name", "")
-        if not RESOURCE_ID.fullmatch(name):
-            why = f"Must be a match of regex '{RESOURCE_ID.pattern}'"
-            raise invalid(f"Invalid value for field 'resource.name': '{name}'. {why}")
-        if not _SMALLEST_MTU <= call.body.get("mtu", _SMALLEST_MTU) <= _LARGEST_MTU:
-            why = f"Must be from {_SMALLEST_MTU} to {_LARGEST_MTU}."
-            raise invalid(f"Invalid value for field 'resource.mtu': '{call.body['mtu']}'. {why}")
-        full = _full_name(call.project, name)
-        if begun := self._operations.repeated(call, "insert", full):
-            return begun
-        if host := self._context.host_project(call.project):
-            why = f"In the emulator a project that is attached to {host} has no networks."
-            raise ApiError("FAILED_PRECONDITION", why)
-        if self._context.has_network(call.project, full):
-            raise ApiError("ALREADY_EXISTS", f"The resource '{full}' already exists")
-        created = {"creationTimestamp": self._context.stamp()}
-        self._context.offer_network(full, True, {**call.body, **created})
-        return self._operations.begin(call, "insert", full)
+    kind, collection = "network", "networks"
 
-    def delete(self, call: Call) -> Json:
-        """Delete a network without rules, created subnetworks and nodes."""
-        full = _full_name(call.project, call.path["network"])
-        if begun := self._operations.repeated(call, "delete", full):
-            return begun
-        self._check(call.project, full)
-        state = self._context.state
-        users = [name for name, rule in state.firewalls.items() if rule["network"] == full]
-        nodes = {name: record["node"] for name, record in state.nodes.items()}
-        users += [n for n, node in nodes.items() if node["networkConfig"]["network"] == full]
-        users += [
-            name
-            for name, record in state.instances.items()
-            if record["instance"]["networkInterfaces"][0]["network"] == full
-        ]
-        users += self._context.subnetworks_of(full)
-        if users:
-            raise ApiError(
-                "INVALID_ARGUMENT",
-                f"The network resource '{full}' is already being used by '{users[0]}'",
-                reason="resourceInUseByAnotherResource",
-            )
-        self._context.offer_network(full, False)
-        return self._operations.begin(call, "delete", full)
-
-    def get(self, call: Call) -> Json:
-        full = _full_name(call.project, call.path["network"])
-        self._check(call.project, full)
-        return self._view(full)
-
-    def list(self, call: Call) -> Json:
-        base = _full_name(call.project, "")
-        names = {"default", *self._context.added(f"networks/{base}")}
-        own = [n for n in sorted(names) if self._context.has_network(call.project, base + n)]
-        return {
-            "kind": "compute#networkList",
-            **found_page(call, Views(own, lambda name: self._view(base + name))),
-        }
-
-    def _check(self, project: str, full: str) -> None:
-        if not self._context.has_network(project, full):
-            raise not_found(full)
-
-    def _view(self, full: str) -> Json:
+    def view(self, full: str) -> Json:
         base, number, name = self._context.compute_base, resource_id(full), full.rsplit("/", 1)[1]
         own = self._context.network_fields(full)
         if name == "default" and not own:
@@ -124,9 +54,43 @@ class Networks:
             "id": number,
             "name": name,
             "selfLink": base + full,
-            "selfLinkWithId": base + _full_name(full.split("/")[1], number),
+            "selfLinkWithId": f"{base}{full.rpartition('/')[0]}/{number}",
             **({"subnetworks": subnetworks} if subnetworks else {}),
         }
+
+    def _fields(self, call: Call) -> Json:
+        mtu = call.body.get("mtu", _SMALLEST_MTU)
+        if not _SMALLEST_MTU <= mtu <= _LARGEST_MTU:
+            raise bad("mtu", mtu, f"Must be from {_SMALLEST_MTU} to {_LARGEST_MTU}.")
+        if host := self._context.host_project(call.project):
+            why = f"In the emulator a project that is attached to {host} has no networks."
+            raise ApiError("FAILED_PRECONDITION", why)
+        return {**call.body, "creationTimestamp": self._context.stamp()}
+
+    def _put(self, full: str, fields: Json) -> None:
+        self._context.offer_network(full, True, fields)
+
+    def _remove(self, full: str) -> None:
+        self._context.offer_network(full, False)
+
+    def _names(self, place: str) -> list[str]:
+        known = sorted({"default", *self._context.added(f"networks/{place}")})
+        return [place + name for name in known if self._exists(place + name)]
+
+    def _exists(self, full: str) -> bool:
+        return self._context.has_network(full.split("/")[1], full)
+
+    def _users(self, full: str) -> Iterator[str]:
+        """Yield the rules, nodes, instances and created subnetworks of a network."""
+        state = self._context.state
+        yield from (name for name, rule in state.firewalls.items() if rule["network"] == full)
+        for name, record in state.nodes.items():
+            if record["node"]["networkConfig"]["network"] == full:
+                yield name
+        for name, record in state.instances.items():
+            if record["instance"]["networkInterfaces"][0]["network"] == full:
+                yield name
+        yield from self._context.subnetworks_of(full)
 
     def _subnetworks(self, network: str) -> Iterator[str]:
         """Yield a network's automatic subnetworks, one per region, and its created subnetworks."""
@@ -226,7 +190,3 @@ class Regions:
             external = record["instance"]["networkInterfaces"][0]["accessConfigs"]
             used += bool(owner == project and region_of(zone) == region and external)
         return used
-
-
-def _full_name(project: str, name: str) -> str:
-    return f"projects/{project}/global/networks/{name}"

@@ -152,6 +152,25 @@ def is_whole(value: object, least: float = 0, most: float = float_info.max) -> T
     return isinstance(value, int) and is_number(value, least, most)
 
 
+def read_number(
+    document: Json, key: str, default: float, least: float = 0, most: float = float_info.max
+) -> float:
+    """Return a number from a document; raise `ApiError` if the value is none within bounds."""
+    value = document.get(key, default)
+    if not is_number(value, least, most):
+        limit = f" and at most {most:.0f}" if most < float_info.max else ""
+        raise invalid(f"{key} must be a number, at least {least:g}{limit}.")
+    return float(value)
+
+
+def read_whole(document: Json, key: str, default: int, least: float = 0) -> int:
+    """Return a whole number from a document; raise `ApiError` if the value is none in bounds."""
+    value = document.get(key, default)
+    if not is_whole(value, least):
+        raise invalid(f"{key} must be a whole number, at least {least:g}.")
+    return value
+
+
 def error_info(reason: str, domain: str = "googleapis.com", **metadata: str) -> Json:
     """Return the google.rpc.ErrorInfo detail."""
     kind = "type.googleapis.com/google.rpc.ErrorInfo"

@@ -1,4 +1,4 @@
-"""Google's regions, and the project and zone that `emulator env` names."""
+"""The project and the zone that `emulator env` names."""
 
 from __future__ import annotations
 
@@ -7,47 +7,3 @@ PROJECT = "tpukit-local"
 #: The only invented zone, which offers every accelerator type. The other zones offer the types that
 #: the real service offers there.
 ZONE = "emulator-local1-a"
-#: The regions of Google Cloud. Recorded: tests/recorded/exchanges/compute-network-default/01-get.
-REGIONS = (
-    "africa-south1",
-    "asia-east1",
-    "asia-east2",
-    "asia-northeast1",
-    "asia-northeast2",
-    "asia-northeast3",
-    "asia-south1",
-    "asia-south2",
-    "asia-southeast1",
-    "asia-southeast2",
-    "australia-southeast1",
-    "australia-southeast2",
-    "europe-central2",
-    "europe-north1",
-    "europe-north2",
-    "europe-southwest1",
-    "europe-west1",
-    "europe-west10",
-    "europe-west12",
-    "europe-west2",
-    "europe-west3",
-    "europe-west4",
-    "europe-west6",
-    "europe-west8",
-    "europe-west9",
-    "me-central1",
-    "me-west1",
-    "northamerica-northeast1",
-    "northamerica-northeast2",
-    "northamerica-south1",
-    "southamerica-east1",
-    "southamerica-west1",
-    "us-central1",
-    "us-east1",
-    "us-east4",
-    "us-east5",
-    "us-south1",
-    "us-west1",
-    "us-west2",
-    "us-west3",
-    "us-west4",
-)

@@ -39,8 +39,8 @@ class _OtherVersionError(ValueError):
 class Records(dict[str, Json]):
     """Documents by their full names, and the names that have changed since the last save.
 
-    Use only `[…] =`, `del`, `pop`, `setdefault` and `clear` to change it: other methods of `dict`
-    do not record the changed name.
+    Use only `[…] =`, `del`, `pop`, `setdefault`, `change` and `clear` to change it: other methods
+    of `dict` do not record the changed name.
     """
 
     def __init__(self) -> None:
@@ -63,6 +63,10 @@ class Records(dict[str, Json]):
         if name not in self:
             self[name] = record
         return self[name]
+
+    def change(self, name: str, **fields: object) -> None:
+        """Replace fields of a record."""
+        self[name] = {**self[name], **fields}
 
     def clear(self) -> None:
         self.changed.update(dict.fromkeys(self))
@@ -177,19 +181,6 @@ class StateFile:
         if self._database is not None:
             self._database.close()
             self._database = None
-
-
-class NoFile:
-    """A `StateFile` that stores nothing: its emulator ends with the program that started it."""
-
-    def load(self) -> EmulatorState:
-        return EmulatorState()
-
-    def save(self, state: EmulatorState) -> None:
-        state.settle()
-
-    def close(self) -> None:
-        """Do nothing."""
 
 
 def _create(path: Path) -> None:

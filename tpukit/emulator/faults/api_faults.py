@@ -15,9 +15,9 @@ from tpukit.emulator.core.api_errors import (
     Json,
     Status,
     invalid,
-    is_number,
-    is_whole,
+    read_number,
     read_text,
+    read_whole,
 )
 from tpukit.emulator.faults.presets import PRESETS
 
@@ -189,10 +189,10 @@ def parse_rule(document: Any) -> FaultRule:
         accelerator_type=read_text(document, "accelerator_type", "*"),
         phase=read_text(document, "phase", "after" if kind == "truncate" else "before"),
         status=preset.status if preset else _status(document, kind),
-        seconds=float(_number(document, "seconds", 0)),
-        times=_whole(document, "times", _ALWAYS if unlimited else 1),
-        probability=float(_number(document, "probability", 1)),
-        seed=_whole(document, "seed", 0),
+        seconds=read_number(document, "seconds", 0),
+        times=read_whole(document, "times", _ALWAYS if unlimited else 1, least=1),
+        probability=read_number(document, "probability", 1, most=1),
+        seed=read_whole(document, "seed", 0, least=-inf),
         permissions=read_text(document, "permissions", ""),
     )
     _check(rule)
@@ -215,15 +215,13 @@ def _check(rule: FaultRule) -> None:
         raise invalid("An answer can be truncated only after the call.")
     if rule.kind in _LASTING and not 0 < rule.seconds <= _LONGEST:
         raise invalid(f"A {rule.kind} needs its seconds, {_LONGEST:.0f} at most.")
-    if not 0 <= rule.probability <= 1 or rule.times < 1:
-        raise invalid("A probability is between 0 and 1, and times at least 1.")
 
 
 def _status(document: Json, kind: str) -> Status | None:
     if kind not in ("status", "operation"):
         return None
     name = read_text(document, "status", "UNAVAILABLE")
-    details, http = document.get("details", []), _whole(document, "http", 0)
+    details, http = document.get("details", []), read_whole(document, "http", 0)
     if name not in CODES:
         raise invalid(f"A status is one of {', '.join(CODES)}.")
     if not isinstance(details, list) or not all(isinstance(detail, dict) for detail in details):
@@ -232,17 +230,3 @@ def _status(document: Json, kind: str) -> Status | None:
         raise invalid("http must be the status of an error, from 400 to 599.")
     message = read_text(document, "message", "The service is currently unavailable.")
     return Status(name, message, tuple(details), http)
-
-
-def _whole(document: Json, key: str, default: int) -> int:
-    value = document.get(key, default)
-    if not is_whole(value, -inf):
-        raise invalid(f"{key} must be a whole number.")
-    return value
-
-
-def _number(document: Json, key: str, default: float) -> float:
-    value = document.get(key, default)
-    if not is_number(value, -inf):
-        raise invalid(f"{key} must be a number.")
-    return value

@@ -7,11 +7,17 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from math import inf
 from pathlib import Path
 from typing import Any
 
-from tpukit.emulator.core.api_errors import ApiError, Json, invalid, is_number, is_whole, read_text
+from tpukit.emulator.core.api_errors import (
+    ApiError,
+    Json,
+    invalid,
+    read_number,
+    read_text,
+    read_whole,
+)
 from tpukit.emulator.faults import api_faults, worker_faults
 from tpukit.errors import BadInput, Fix
 from tpukit.text import one_line
@@ -77,7 +83,9 @@ def parse_scenario(document: Any) -> Scenario:
     """Return the scenario that a JSON object describes; raise `ApiError` if it is bad."""
     if not isinstance(document, dict) or document.keys() - _KEYS:
         raise invalid(f"A scenario is an object with keys of {', '.join(sorted(_KEYS))}.")
-    create_seconds = _seconds(document, "create_seconds") if "create_seconds" in document else None
+    create_seconds = None
+    if "create_seconds" in document:
+        create_seconds = read_number(document, "create_seconds", 0)
     rules, workers, events = (_list(document, name) for name in ("faults", "workers", "events"))
     for rule in rules:
         api_faults.parse_rule(rule)
@@ -90,21 +98,12 @@ def parse_event(document: Any) -> ScenarioEvent:
     """Return the event that a JSON object describes; raise `ApiError` if it is bad."""
     if not isinstance(document, dict) or document.keys() - _EVENT_KEYS:
         raise invalid(f"An event is an object with keys of {', '.join(sorted(_EVENT_KEYS))}.")
-    do, times, after = document.get("do"), document.get("times", 1), _seconds(document, "after")
+    do = document.get("do")
     if do not in (*ENDS, *HEALTHS):
         raise invalid(f"do must be one of {', '.join((*ENDS, *HEALTHS))}.")
-    if not is_whole(times, least=1):
-        raise invalid("times must be a whole number, 1 at least.")
+    times = read_whole(document, "times", 1, least=1)
+    after = read_number(document, "after", 0)
     return ScenarioEvent(read_text(document, "node", "*"), do, after, times)
-
-
-def _seconds(document: Json, name: str) -> float:
-    value = document.get(name, 0)
-    if not is_number(value, -inf):
-        raise invalid(f"{name} must be a number of seconds.")
-    if value < 0:
-        raise invalid(f"{name} must not be negative.")
-    return float(value)
 
 
 def _list(document: Json, name: str) -> list[Json]:

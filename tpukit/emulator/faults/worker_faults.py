@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
-from tpukit.emulator.core.api_errors import Json, invalid, is_number, is_whole, read_text
+from tpukit.emulator.core.api_errors import Json, invalid, is_whole, read_number, read_text
 
 #: The kinds of faults, and their effects.
 KINDS: Mapping[str, str] = {
@@ -154,22 +154,14 @@ def parse_rule(document: Any) -> WorkerFault:
     worker = document.get("worker")
     if worker is not None and not is_whole(worker):
         raise invalid("worker must be a number, or null for every worker.")
+    given = {key: value for key, value in document.items() if value is not None}
     return WorkerFault(
         kind=kind,
         node=read_text(document, "node", "*"),
         worker=worker,
-        seconds=_number(document, "seconds", 0.0),
-        times=int(_number(document, "times", _ALWAYS, least=1)),
-        bytes=int(_number(document, "bytes", 10_000)),
-        rate=int(_number(document, "rate", 10_000, least=1)),
-        device=int(_number(document, "device", 0)),
+        seconds=read_number(given, "seconds", 0),
+        times=int(read_number(given, "times", _ALWAYS, least=1)),
+        bytes=int(read_number(given, "bytes", 10_000)),
+        rate=int(read_number(given, "rate", 10_000, least=1)),
+        device=int(read_number(given, "device", 0)),
     )
-
-
-def _number(document: Json, key: str, default: float, least: float = 0) -> float:
-    value = document.get(key)
-    if value is None:
-        return default
-    if not is_number(value, least):
-        raise invalid(f"{key} must be a number, {least:g} at least.")
-    return float(value)

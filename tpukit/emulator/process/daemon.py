@@ -26,19 +26,6 @@ from tpukit.text import one_line
 if TYPE_CHECKING:
     import psutil
 
-__all__ = [
-    "Owner",
-    "RunningEmulator",
-    "all_running",
-    "environment",
-    "impersonation",
-    "real_name_environment",
-    "running",
-    "start",
-    "stop",
-    "stop_all",
-]
-
 #: gcloud's names of the services that its TPU commands use, besides Compute Engine.
 _SERVICES = ("TPU", "OSLOGIN", "CLOUDRESOURCEMANAGER", "SERVICEUSAGE", "CLOUDQUOTAS", "IAM")
 #: The variables that name trusted certificates for Python's libraries (requests, ssl, httplib2),
@@ -199,7 +186,7 @@ def environment(
     Without `emulator`, look for it. If `around`, the present environment, names proxies, the
     variables keep clients from asking them. Raises `NotFound` if no emulator runs.
     """
-    emulator = emulator or _expected(directory)
+    emulator = emulator or expected(directory)
     return {
         "CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE": f"{emulator.url}/compute/v1/",
         **{f"CLOUDSDK_API_ENDPOINT_OVERRIDES_{name}": f"{emulator.url}/" for name in _SERVICES},
@@ -215,7 +202,7 @@ def impersonation(directory: Path) -> dict[str, Any]:
     """
     from tpukit.emulator.control_client import EmulatorClient
 
-    running = _expected(directory)
+    running = expected(directory)
     listener = EmulatorClient(running.url, running.token).impersonation()
     if not listener:
         raise NotFound(
@@ -268,7 +255,8 @@ def _gcloud_settings(directory: Path) -> dict[str, str]:
     }
 
 
-def _expected(directory: Path) -> RunningEmulator:
+def expected(directory: Path) -> RunningEmulator:
+    """Return the directory's emulator; raise `NotFound` if none runs."""
     emulator = running(directory)
     if emulator is None:
         raise NotFound(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 from tpukit.accelerators import AcceleratorType, all_types, region_of
 from tpukit.emulator.core.api_errors import (
@@ -16,37 +18,15 @@ from tpukit.emulator.core.api_errors import (
     is_whole,
     not_found,
 )
-from tpukit.emulator.core.places import REGIONS, ZONE
+from tpukit.emulator.core.places import ZONE
 from tpukit.emulator.core.service_context import Call, ServiceContext, Views, listing
 
-#: Names from the Cloud TPU page "TPU software versions", from use on v6e, and from public
-#: recordings. Like the real service, the emulator accepts a version that does not fit a generation.
-_RUNTIME_VERSIONS = (
-    "tpu-ubuntu2204-base",
-    "tpu-vm-base",
-    "tpu-vm-cos-stable",
-    "tpu-vm-pt-1.13",
-    "tpu-vm-pt-2.0",
-    "tpu-vm-tf-2.16.1",
-    "tpu-vm-tf-2.16.1-pjrt",
-    "tpu-vm-tf-2.16.1-pod",
-    "tpu-vm-tf-2.16.1-pod-pjrt",
-    "tpu-vm-tf-2.17.0-pjrt",
-    "tpu-vm-tf-2.17.0-pod-pjrt",
-    "tpu-vm-tf-2.18.0-pjrt",
-    "tpu-vm-v4-base",
-    "v2-alpha-tpuv5",
-    "v2-alpha-tpuv5-lite",
-    "v2-alpha-tpuv6e",
-    "v6e-ubuntu-2404",
-)
+_OFFERED = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+REGIONS: tuple[str, ...] = tuple(_OFFERED["regions"])
+#: Like the real service, the emulator accepts a version that does not fit a generation.
+_RUNTIME_VERSIONS: tuple[str, ...] = tuple(_OFFERED["runtime_versions"])
 #: The possible ends of a zone's name.
 _LETTERS = ("-a", "-b", "-c", "-d", "-e", "-f")
-#: The zones that accepted flex-start requests, by generation: public reports of 2026.
-_FLEX_START = {
-    "v6e": ("us-east5-a", "us-east5-b", "europe-west4-a"),
-    "v5litepod": ("us-west4-a",),
-}
 
 
 class Catalogue:
@@ -115,7 +95,7 @@ class Catalogue:
         if node["schedulingConfig"].get("provisioningModel") != "FLEX_START":
             return None
         kind = node["acceleratorType"]
-        accepted = _FLEX_START.get(AcceleratorType.parse(kind).facts.name, ())
+        accepted = _OFFERED["flex_start"].get(AcceleratorType.parse(kind).facts.name, ())
         if zone in accepted or region_of(zone) not in REGIONS:
             return None
         text = (

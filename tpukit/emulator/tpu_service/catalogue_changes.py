@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from tpukit.accelerators import AcceleratorType, region_of
@@ -18,28 +19,14 @@ _RUNTIME_VERSION = re.compile(r"[a-z0-9]([-a-z0-9._]{0,61}[a-z0-9])?")
 _KEYS = frozenset({"name", "zone", "project", "spot", "limit", "resourceType", "size"})
 
 
+@dataclass(frozen=True)
 class CatalogueChanges:
     """Methods that add and remove zones, types, networks, reservations, quotas and so on."""
 
-    def __init__(
-        self,
-        context: ServiceContext,
-        catalogue: Catalogue,
-        reservations: Reservations,
-        quotas: Quotas,
-    ) -> None:
-        self._context = context
-        self._catalogue = catalogue
-        self._reservations = reservations
-        self._quotas = quotas
-        self._kinds: Mapping[str, Callable[[Json, bool], None]] = {
-            "zones": self._zone,
-            "acceleratorTypes": self._type,
-            "runtimeVersions": self._runtime_version,
-            "networks": self._network,
-            "reservations": self._reservation,
-            "quotas": self._quota,
-        }
+    _context: ServiceContext
+    _catalogue: Catalogue
+    _reservations: Reservations
+    _quotas: Quotas
 
     def show(self, call: Call) -> Json:
         """Return the changes since the first start, the reservations, and the quotas in use."""
@@ -60,9 +47,17 @@ class CatalogueChanges:
         return self._change(call, dict(call.query), offered=False)
 
     def _change(self, call: Call, given: Json, offered: bool) -> Json:
-        change = self._kinds.get(call.path["kind"])
+        kinds: Mapping[str, Callable[[Json, bool], None]] = {
+            "zones": self._zone,
+            "acceleratorTypes": self._type,
+            "runtimeVersions": self._runtime_version,
+            "networks": self._network,
+            "reservations": self._reservation,
+            "quotas": self._quota,
+        }
+        change = kinds.get(call.path["kind"])
         if change is None:
-            raise invalid(f"The kinds of the catalogue are {', '.join(self._kinds)}.")
+            raise invalid(f"The kinds of the catalogue are {', '.join(kinds)}.")
         if given.keys() - _KEYS:
             raise invalid(f"The keys of an entry are {', '.join(sorted(_KEYS))}.")
         change(given, offered)

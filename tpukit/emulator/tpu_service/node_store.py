@@ -25,11 +25,6 @@ _PREEMPTED = Status(
 
 #: The discovery document on Node.state. A node's workers run in the first of these.
 RUNNING_STATES = ("READY", "UNKNOWN", "HIDING", "HIDDEN", "UNHIDING")
-STATES = (
-    *RUNNING_STATES,
-    *("CREATING", "RESTARTING", "REIMAGING", "DELETING", "REPAIRING"),
-    *("STARTING", "STOPPED", "STOPPING", "PREEMPTED", "TERMINATED"),
-)
 
 #: Errors when a machine has no room for a worker; Python raises RuntimeError without free threads.
 _NO_ROOM = (TpukitError, OSError, RuntimeError)
@@ -38,6 +33,12 @@ _log = logging.getLogger(__name__)
 
 class NodeStore:
     """Nodes by their full names. A change starts an operation, and happens when that is due."""
+
+    states = (
+        *RUNNING_STATES,
+        *("CREATING", "RESTARTING", "REIMAGING", "DELETING", "REPAIRING"),
+        *("STARTING", "STOPPED", "STOPPING", "PREEMPTED", "TERMINATED"),
+    )
 
     def __init__(
         self, context: ServiceContext, operations: TpuOperations, host: WorkerHost
@@ -66,12 +67,8 @@ class NodeStore:
         }
         self._records[name] = {"node": node, "workers": records}
         timing = self._context.timing
-        return self.begin(call, "create", name, timing.refusal if call.failure else timing.create)
-
-    def begin(
-        self, call: Call, verb: str, name: str, seconds: float, change: Json | None = None
-    ) -> Json:
-        return self._operations.view(self._operations.begin(call, verb, name, seconds, change))
+        seconds = timing.refusal if call.failure else timing.create
+        return self._operations.begin(call, "create", name, seconds)
 
     def halt(self, name: str, state: str) -> None:
         """End the workers' processes, keep their files, and set the node's state."""
@@ -83,12 +80,12 @@ class NodeStore:
         self._operations.abandon(name, Status("CANCELLED", "The node is being deleted."))
         change = {"before": self.state(name)}
         self.halt(name, "DELETING")
-        return self.begin(call, "delete", name, self._context.timing.change, change)
+        return self._operations.begin(call, "delete", name, self._context.timing.change, change)
 
     def restart(self, call: Call, name: str, verb: str) -> Json:
         """Begin to restart the workers; their files stay."""
         self.halt(name, "RESTARTING")
-        return self.begin(call, verb, name, self._context.timing.change)
+        return self._operations.begin(call, verb, name, self._context.timing.change)
 
     def preempt(self, name: str) -> None:
         """Preempt a node, as Google preempts a spot slice."""
@@ -146,7 +143,7 @@ class NodeStore:
         return str(self.node(name)["state"]) if name in self else "GONE"
 
     def set_state(self, name: str, state: str) -> None:
-        self._update(name, node={**self.node(name), "state": state})
+        self._records.change(name, node={**self.node(name), "state": state})
 
     def maintenance(self, name: str) -> Json | None:
         """Return a node's current maintenance in the form of v2alpha1, or None."""
@@ -163,7 +160,7 @@ class NodeStore:
 
     def set_health(self, name: str, health: str) -> None:
         """Set the health that the node reports while it is READY."""
-        self._update(name, node={**self.node(name), "health": health})
+        self._records.change(name, node={**self.node(name), "health": health})
 
     def boot_ready(self, others: Sequence[WorkerRecord] = ()) -> None:
         """Boot the workers again after a restart of the emulator, on other addresses if necessary.
@@ -186,7 +183,7 @@ class NodeStore:
         _log.warning("%s: %s; trying other addresses", name, why)
         try:
             moved = [asdict(worker) for worker in self._host.move(name, self.workers(name))]
-            self._update(name, workers=moved)
+            self._records.change(name, workers=moved)
             return self._boot(name, "TERMINATED")
         except _NO_ROOM as error:
             return self._broken(name, "TERMINATED", str(error))
@@ -208,7 +205,7 @@ class NodeStore:
             self.set_state(name, "STOPPED")
         elif verb == "simulateMaintenanceEvent":
             until = record["due"] + self._context.timing.maintenance
-            self._update(name, maintenance_until=until)
+            self._records.change(name, maintenance_until=until)
         elif verb == "update":
             self._change(name, record["change"])
         response = self.view(name) if name in self._records else None
@@ -236,7 +233,7 @@ class NodeStore:
             self._host.boot(self.node(name), self.workers(name))
         except _NO_ROOM as error:
             return self._broken(name, fallback, f"the workers cannot start: {error}")
-        self._update(name, maintenance_until=0.0)
+        self._records.change(name, maintenance_until=0.0)
         self.set_state(name, "READY")
         return None
 
@@ -254,10 +251,7 @@ class NodeStore:
                 node.pop(path, None)
             else:
                 node[path] = value
-        self._update(name, node=node)
-
-    def _update(self, name: str, **change: object) -> None:
-        self._records[name] = {**self._records[name], **change}
+        self._records.change(name, node=node)
 
 
 def _endpoint(worker: WorkerRecord, external: bool) -> Json:

@@ -72,16 +72,18 @@ class Nodes:
 
     def stop(self, call: Call) -> Json:
         name = self._changeable(call, "stop", {"READY"})
-        self._refuse_queued(name, "StopNode")
+        if self._store.node(name).get("queuedResource"):
+            # Source of the sentence: a public report.
+            raise self._context.bad_request("StopNode is not supported for queued resources")
         self._refuse_pod(name, "stopped")
         self._store.halt(name, "STOPPING")
-        return self._store.begin(call, "stop", name, self._context.timing.change)
+        return self._operations.begin(call, "stop", name, self._context.timing.change)
 
     def start(self, call: Call) -> Json:
         name = self._changeable(call, "start", {"STOPPED"})
         self._refuse_pod(name, "started")
         self._store.set_state(name, "STARTING")
-        return self._store.begin(call, "start", name, self._context.timing.create)
+        return self._operations.begin(call, "start", name, self._context.timing.create)
 
     def patch(self, call: Call) -> Json:
         """Change the fields of the update mask when the operation is done."""
@@ -94,7 +96,7 @@ class Nodes:
         change: Json = {path: given.get(path) for path in mask if path != EXTERNAL}
         if EXTERNAL in mask:
             change[EXTERNAL] = bool(given.get("networkConfig", {}).get("enableExternalIps"))
-        return self._store.begin(call, "update", name, self._context.timing.update, change)
+        return self._operations.begin(call, "update", name, self._context.timing.update, change)
 
     def simulate_maintenance_event(self, call: Call) -> Json:
         """Let the node report maintenance for a while, after a check of the worker ids."""
@@ -102,7 +104,7 @@ class Nodes:
         for text in call.body.get("workerIds") or ["0"]:
             _worker_index(text, self._store.workers(name))
         seconds = self._context.timing.update
-        return self._store.begin(call, "simulateMaintenanceEvent", name, seconds)
+        return self._operations.begin(call, "simulateMaintenanceEvent", name, seconds)
 
     def perform_maintenance(self, call: Call) -> Json:
         """Restart the workers, which ends a maintenance event."""
@@ -139,11 +141,6 @@ class Nodes:
         if self._operations.pending(name):
             raise conflict(name)
         return name
-
-    def _refuse_queued(self, name: str, rpc: str) -> None:
-        # Source of the sentence: a public report.
-        if self._store.node(name).get("queuedResource"):
-            raise self._context.bad_request(f"{rpc} is not supported for queued resources")
 
     def _refuse_pod(self, name: str, done: str) -> None:
         # Documentation "Manage TPUs": a slice of several workers can only be deleted. The real

@@ -31,8 +31,8 @@ class TpuOperations:
 
     def begin(
         self, call: Call, verb: str, target: str, seconds: float, change: Json | None = None
-    ) -> str:
-        """Record an operation on `target` that is due in `seconds`; return its name.
+    ) -> Json:
+        """Record an operation on `target` that is due in `seconds`; return it in the API's form.
 
         The record includes the call's API version, for gRPC: a client of v2alpha1 cannot read v2's
         types.
@@ -51,7 +51,7 @@ class TpuOperations:
             "failure": call.failure.operation_error() if call.failure else None,
         }
         self._begun[name] = None
-        return name
+        return self.view(name)
 
     def repeated(self, call: Call, verb: str, target: str) -> Json | None:
         """Return the operation of an earlier call with the same request id (AIP-155), or None.
@@ -86,7 +86,7 @@ class TpuOperations:
         record = self._records[name]
         ended = min(record["due"], self._context.now())
         outcome = {"error": error} if error else {"response": response}
-        self._records[name] = {**record, "done": True, "ended": ended, **outcome}
+        self._records.change(name, done=True, ended=ended, **outcome)
         self._begun.pop(name, None)
         self._ended.append(name)
         while len(self._ended) > KEPT:
@@ -136,7 +136,7 @@ class TpuOperations:
         name = self._find(call)
         if self._records[name]["done"]:
             return None
-        self._records[name] = {**self._records[name], "cancel_requested": True}
+        self._records.change(name, cancel_requested=True)
         return name, self._records[name]
 
     def _find(self, call: Call) -> str:

@@ -65,22 +65,22 @@ class Queue:
             "refusal": refusal.operation_error() if refusal else None,
         }
         self._enter(name, "CREATING")
-        return self._begin(call, "create", name, self._context.timing.update)
+        return self._operations.begin(call, "create", name, self._context.timing.update)
 
     def remove(self, call: Call, name: str) -> Json:
         """Begin to delete a request and its remaining nodes."""
         self._operations.abandon(name, Status("CANCELLED", "The request is being deleted."))
-        self._update(name, before=self.state(name))
+        self._records.change(name, before=self.state(name))
         self._enter(name, "DELETING", "USER")
         if call.failure is None:
             self._remove_nodes(name)
-        return self._begin(call, "delete", name, self._context.timing.change)
+        return self._operations.begin(call, "delete", name, self._context.timing.change)
 
     def restart(self, call: Call, name: str, verb: str, nodes: Sequence[str]) -> Json:
         """Begin to restart the workers of some of the nodes."""
         for node in nodes:
             self._store.restart(call, node, verb)
-        return self._begin(call, verb, name, self._context.timing.change)
+        return self._operations.begin(call, verb, name, self._context.timing.change)
 
     def view(self, name: str) -> Json:
         """Return the queued resource in the API's form."""
@@ -243,15 +243,9 @@ class Queue:
         mine = (node for node in self.nodes(name) if node in self._store)
         return [node for node in mine if self._store.node(node).get("queuedResource") == name]
 
-    def _begin(self, call: Call, verb: str, name: str, seconds: float) -> Json:
-        return self._operations.view(self._operations.begin(call, verb, name, seconds))
-
     def _enter(self, name: str, state: str, initiator: str = "", error: Json | None = None) -> None:
         since = self._context.now()
-        self._update(name, state=state, initiator=initiator, error=error, since=since)
-
-    def _update(self, name: str, **change: object) -> None:
-        self._records[name] = {**self._records[name], **change}
+        self._records.change(name, state=state, initiator=initiator, error=error, since=since)
 
 
 def _answered(spec: Json) -> Json:

@@ -40,12 +40,12 @@ class QueuedResources:
             return begun
         name = prefix + self._context.given_or_random_id(given, "qr")
         parsed = parse_queued_resource(self._context, self._catalogue, call, name)
+        nodes = [spec["node"] for spec in parsed.document["tpu"]["nodeSpec"]]
         taken = [name] if name in self._queue else []
-        wanted = [spec["node"]["name"] for spec in parsed.document["tpu"]["nodeSpec"]]
+        wanted = (node["name"] for node in nodes)
         taken += [node for node in wanted if node in self._store or self._queue.claims(node)]
         if taken:
             raise ApiError("ALREADY_EXISTS", f"Resource '{taken[0]}' already exists")
-        nodes = [spec["node"] for spec in parsed.document["tpu"]["nodeSpec"]]
         self._quotas.check(call, nodes)
         refusals = (self._catalogue.flex_start_refusal(call.path["zone"], node) for node in nodes)
         for reservation in parsed.reservations:

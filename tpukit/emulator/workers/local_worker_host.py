@@ -132,7 +132,7 @@ class _Vm:
 
 
 class LocalWorkerHost:
-    """Runs workers on this machine.
+    """Runs workers on this machine: a `WorkerHost`.
 
     `directory` holds a folder for each worker, `WorkerRecord.folder_name`. `identity` marks this
     emulator's processes. `token` returns the access token of the workers' service accounts. A
@@ -165,7 +165,6 @@ class LocalWorkerHost:
         self._thread.start()
 
     def allocate(self, node: str, count: int, hostname: str = "") -> list[WorkerRecord]:
-        """Choose addresses, names and host keys for a node's workers, without starting them."""
         slice_id = f"{self._randomness.getrandbits(32):08x}"
         if hostname:  # projects and zones can have instances of the same name
             (address,) = self._choose(node, 1)
@@ -176,7 +175,6 @@ class LocalWorkerHost:
         ]
 
     def move(self, node: str, workers: Sequence[WorkerRecord]) -> list[WorkerRecord]:
-        """Choose other addresses for a node's workers, which keep their names and host keys."""
         self._addresses.release(node)
         addresses = self._addresses.take(node, len(workers))
         return [
@@ -187,10 +185,6 @@ class LocalWorkerHost:
     def boot(
         self, node: dict[str, Any], workers: Sequence[WorkerRecord], only: int | None = None
     ) -> None:
-        """Start the workers of a READY node, or the one with the index `only`, unless they run.
-
-        Raises `OSError` if another program took an address while the emulator was not running.
-        """
         name = node["name"]
         if name in self._vms:
             return
@@ -198,15 +192,12 @@ class LocalWorkerHost:
         self._vms[name] = self._call(self._start(facts, only))
 
     def guest_attributes(self, worker: WorkerRecord) -> Mapping[str, str]:
-        """Return a worker's published values by `namespace/key`."""
         return read_attributes(self._directory / worker.folder_name)
 
     def refresh(self) -> None:
-        """Apply new faults, and undo those that ended."""
         self._call(self._refresh())
 
     def halt(self, node: str) -> None:
-        """End the workers' connections, listeners and processes; keep their files."""
         if vms := self._vms.get(node):
             self._call(self._stop(vms))
             self._engine.end(self._marker(node))

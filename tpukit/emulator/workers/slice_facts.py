@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from tpukit.accelerators import AcceleratorType, runtime_fits
@@ -17,32 +19,12 @@ COORDINATOR_PORT = 8482
 DEVICES = "TPUKIT_EMULATED_DEVICES"
 #: XLA's threads for each emulated device.
 _THREADS = 8
-#: /etc/environment of a TPU VM's image, from Google's build script of such an image. LD_PRELOAD is
-#: omitted, because every command would complain about a library that this machine lacks.
-LOGIN = {
-    "CLOUDSDK_PYTHON": "/usr/bin/python3",
-    "GCS_RESOLVE_REFRESH_SECS": "60",
-    "GCS_REQUEST_CONNECTION_TIMEOUT_SECS": "300",
-    "GCS_METADATA_REQUEST_TIMEOUT_SECS": "300",
-    "GCS_READ_REQUEST_TIMEOUT_SECS": "300",
-    "GCS_WRITE_REQUEST_TIMEOUT_SECS": "600",
-}
-_IMAGES = "gcr.io/cloud-tpu-v2-images"
-_AGENTS = {
-    "AGENT_BOOTSTRAP_IMAGE": f"{_IMAGES}/instance_agent:stable",
-    "COLLECTD_DOCKER_URL": f"{_IMAGES}/collectd-agent:cl_225018473",
-    "FLUENTD_DOCKER_URL": f"{_IMAGES}/fluentd-agent:cl_547826204",
-    "HEALTH_AGENT_DOCKER_URL": f"{_IMAGES}/tpu_agents:cl_684025707",
-    "MEMCACHED_DOCKER_URL": "",
-    "MONITORING_AGENT_DOCKER_URL": (
-        f"{_IMAGES}/monitoring_agent:cloud_tpu.monitoringagent.1vm_20240925_RC00"
-    ),
-    "RUNTIME_MONITOR_DOCKER_URL": f"{_IMAGES}/runtime_monitor:cl_534554121",
-    "RUNTIME_VERSION": f"{_IMAGES}/fake_tensorflow:latest",
-    "RUNTIME_VERSION_CHANGER_DOCKER_URL": f"{_IMAGES}/tf_version_changer:cl_302107686",
-}
+_SHARED = tomllib.loads(Path(__file__).with_name("tpu_vm.toml").read_text(encoding="utf-8"))
+LOGIN: Mapping[str, str] = _SHARED["login"]
 #: WandLZhang/ai-infra-demo-proteins:scripts/boltz2_node_setup.sh (2026-06), for a v6e.
-_CONTROL_AGENT = f"{_IMAGES}/vbar_control_agent:cloud_tpu.vbarcontrolagent_20250823_RC00"
+_CONTROL_AGENT = (
+    "gcr.io/cloud-tpu-v2-images/vbar_control_agent:cloud_tpu.vbarcontrolagent_20250823_RC00"
+)
 
 
 @dataclass(frozen=True)
@@ -118,14 +100,6 @@ class SliceFacts:
         """The number of devices of one worker, or 0 if its chips are not usable."""
         return self.accelerator.devices_per_worker if self.chips_usable else 0
 
-    @property
-    def chip_bounds(self) -> str:
-        return bounds_of(self.accelerator)[0]
-
-    @property
-    def worker_bounds(self) -> str:
-        return bounds_of(self.accelerator)[1]
-
     def full_hostname(self, index: int) -> str:
         return f"{self.workers[index].hostname}.{self.zone}.c.{self.project}.internal"
 
@@ -175,41 +149,29 @@ class SliceFacts:
     def tpu_env(self, index: int) -> list[tuple[str, str]]:
         """Return keys and values of a worker's tpu-env, sorted by key like the real one.
 
-        Recorded on a v4-256: penghao-wu/cambrian:test_tpu.py. The images are from that slice.
+        The keys are those of a recorded one: tpu_vm.toml.
         """
+        chips, workers = bounds_of(self.accelerator)
         wrap = ",".join(["true" if self.accelerator.workers > 1 else "false"] * 3)
         ports = ",".join(str(8431 + chip) for chip in range(self.accelerator.chips_per_worker))
         agent = self.accelerator.facts.control_agent and self.chips_usable
         return sorted(
             {
-                **_AGENTS,
+                **_SHARED["tpu_env"],
                 "ACCELERATOR_TYPE": self.accelerator.name,
-                "ALT": "false",
-                "CHIPS_PER_HOST_BOUNDS": self.chip_bounds,
+                "CHIPS_PER_HOST_BOUNDS": chips,
                 "CONSUMER_PROJECT_ID": self.project,
                 "CONSUMER_PROJECT_NUMBER": self.project_number,
-                "ENABLE_ICI_RESILIENCY": "true",
-                "ENABLE_IMPROVED_REROUTE_ALLREDUCE_STRATEGY": "false",
-                "ENABLE_MEMCACHED": "false",
-                "FORWARD_LIBTPU_LOGS": "true",
-                "HOST_BOUNDS": self.worker_bounds,
-                "INFERENCE_MODE": "false",
-                "INJECT_SLICE_BUILDER_FAULT": "",
-                "INTERNAL": "false",
-                "MAINTENANCE_ACTION_FLAG": "unhealthy-maintenance",
+                "HOST_BOUNDS": workers,
                 "NODE_ID": self.name,
                 "PREEMPTIBLE": str(self.preemptible).lower(),
-                "SERVICE_NAME": "tpu.googleapis.com",
-                "SOURCE": "TFRC",
                 "TOPOLOGY": self.accelerator.topology,
-                "TPU_CHIPS_PER_PROCESS_BOUNDS": self.chip_bounds,
-                "TPU_PROCESS_BOUNDS": self.worker_bounds,
+                "TPU_CHIPS_PER_PROCESS_BOUNDS": chips,
+                "TPU_PROCESS_BOUNDS": workers,
                 "TPU_RUNTIME_METRICS_PORTS": ports,
-                "TPU_TOPOLOGY_ALT": "false",
                 "TPU_TOPOLOGY_WRAP": wrap,
                 "TYPE": self.accelerator.facts.api_type,
                 "UID": self.node_id,
-                "USE_DIRECT_PATH": "false",
                 "VBARCONTROL_AGENT_DOCKER_URL": _CONTROL_AGENT if agent else "",
                 "WORKER_ID": str(index),
                 "WRAP": wrap,

@@ -114,9 +114,10 @@ class WorkerHost(Protocol):
     def boot(
         self, node: dict[str, Any], workers: Sequence[WorkerRecord], only: int | None = None
     ) -> None:
-        """Start the workers of a node that became READY, or that is READY after a restart.
+        """Start the workers of a node that is READY, unless they run.
 
         With `only`, the node is the machine of this worker alone, and the others are its peers.
+        Raises `OSError` if another program took an address while the emulator was not running.
         """
         ...
 

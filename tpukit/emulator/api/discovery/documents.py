@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
-from threading import Lock
 from typing import Any
 from urllib.parse import unquote
 
@@ -108,20 +107,14 @@ class DiscoveryDocument:
         }
 
 
-class DiscoveryLibrary:
-    """The documents, read on first use. Safe to use from many threads."""
+def find_document(name: str) -> DiscoveryDocument | None:
+    """Return the document of this name, or None if the emulator has none."""
+    return _document(name) if name in (*DOCUMENTS, *UNLISTED) else None
 
-    def __init__(self) -> None:
-        self._read: dict[str, DiscoveryDocument] = {}
-        self._lock = Lock()
 
-    def document(self, name: str) -> DiscoveryDocument | None:
-        if name not in (*DOCUMENTS, *UNLISTED):
-            return None
-        with self._lock:
-            if name not in self._read:
-                self._read[name] = DiscoveryDocument(name)
-            return self._read[name]
+@cache
+def _document(name: str) -> DiscoveryDocument:
+    return DiscoveryDocument(name)
 
 
 def _methods(resource: Any) -> Iterator[Json]:

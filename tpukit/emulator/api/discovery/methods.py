@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tpukit.emulator.api.discovery.documents import DiscoveryDocument, DiscoveryLibrary
+from tpukit.emulator.api.discovery.documents import DiscoveryDocument, find_document
 from tpukit.emulator.api.discovery.messages import MessageReader, snake
 from tpukit.emulator.api.discovery.partial_response import (
     Selection,
@@ -21,14 +21,14 @@ _TYPE_PREFIX = "type.googleapis.com/google.cloud."
 _BY_VERSION = ("tpu", "oslogin", "serviceusage", "cloudresourcemanager", "iam", "cloudquotas")
 
 
-def find_method(library: DiscoveryLibrary, verb: str, path: str) -> ApiMethod:
+def find_method(verb: str, path: str) -> ApiMethod:
     """Return the method with a verb and a path of this shape; raise KeyError if there is none."""
     first, second = path.split("/")[1:3]
     names = [f"{service}.{first}" for service in _BY_VERSION]
     for name in [f"compute.{second}"] if first == "compute" else names:
-        document = library.document(name)
+        document = find_document(name)
         if document and (method := document.methods.get((verb, path))):
-            return ApiMethod(library, document, method)
+            return ApiMethod(document, method)
     raise KeyError(path)
 
 
@@ -41,7 +41,6 @@ _PRINTED_WHOLE = ("Operation", "OperationMetadata")
 class ApiMethod:
     """A method of a discovery document."""
 
-    library: DiscoveryLibrary
     document: DiscoveryDocument
     method: Json
 
@@ -141,7 +140,7 @@ class ApiMethod:
         """Fit a message with a `@type`, which may belong to another version."""
         service, _, rest = value["@type"].removeprefix(_TYPE_PREFIX).partition(".")
         version, _, name = rest.partition(".")
-        document = self.library.document(f"{service}.{version}")
+        document = find_document(f"{service}.{version}")
         if document is None or name not in document.schemas:
             return value
         plain = {key: field for key, field in value.items() if key != "@type"}
