@@ -119,6 +119,27 @@ def test_a_smoke_test_without_a_framework_is_10(local: Local, slice_name: str) -
 
 
 @pytest.mark.full_size
+def test_a_used_up_quota_where_a_watch_writes_ends_neither_it_nor_its_command(
+    local: Local, slice_name: str, tmp_path: Path
+) -> None:
+    """Here a limit of 64 blocks for a file: any error but that of a closed pipe is outlasted."""
+    command = "seq 100000; sleep 1"
+    words = local.words("watch", slice_name, "--run-id", "quota", "--", command)
+    with (tmp_path / "log").open("w") as file:
+        done = subprocess.run(
+            ["sh", "-c", 'ulimit -f 64; exec "$@"', "sh", *words],
+            env=local.environment,
+            stdout=file,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    kept = local.run("watch", "--list", slice_name)
+    assert kept.out.splitlines()[-1].endswith("\tended\tstatus 0"), done.stderr
+
+
+@pytest.mark.full_size
 def test_a_full_disk_where_a_watch_writes_ends_neither_it_nor_its_command(
     local: Local, slice_name: str
 ) -> None:
