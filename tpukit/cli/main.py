@@ -77,7 +77,7 @@ def status(arguments: list[str]) -> int:
         _silence_stdout()
         return 141
     except Exception as error:  # noqa: BLE001  our defect: the traceback goes to a file
-        known = _folder_gone(error) or _disk_full(error)
+        known = _folder_gone(error) or _disk_full(error) or _unusable(error)
         return _fail(known or _defect(error), arguments, invocation)
 
 
@@ -209,6 +209,18 @@ def _disk_full(error: BaseException | None) -> TpukitError | None:
         reason=os.strerror(error.errno),
         why="earlier requests to the cloud may have succeeded",
         fix=Fix.command("tpukit", "list", note="shows what exists"),
+    )
+
+
+def _unusable(error: Exception) -> TpukitError | None:
+    """Return an error if a file may not be used here, such as on a read-only disk, else None."""
+    barred = (errno.EROFS, errno.EACCES, errno.EIO, errno.ESTALE)
+    if not isinstance(error, OSError) or error.errno not in barred or not error.filename:
+        return None
+    return TpukitError(
+        f"cannot use {one_line(os.fsdecode(error.filename))}",
+        reason=os.strerror(error.errno),
+        fix=Fix(note="make it usable; TPUKIT_HOME=/full/path moves tpukit's own files elsewhere"),
     )
 
 
