@@ -270,6 +270,7 @@ def _fail(error: TpukitError, arguments: list[str], invocation: Invocation) -> i
         for word in _misplaced(arguments):
             shown.warn(f"{word} after -- belongs to the remote command, not to tpukit")
     shown.fail(error)
+    _drop_unwritable_output()
     return error.exit_code
 
 
@@ -313,6 +314,15 @@ def _open_more_files() -> None:
     if most != resource.RLIM_INFINITY and most < wanted:
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, allowed))
+
+
+def _drop_unwritable_output() -> None:
+    """Drop buffered output for which there is no room, or the interpreter fails when it exits."""
+    try:
+        if sys.stdout:
+            sys.stdout.flush()
+    except OSError:
+        _silence_stdout()
 
 
 def _silence_stdout() -> None:
