@@ -123,7 +123,6 @@ shift; exec "$@"
 
 
 COMMANDS_THAT_WRITE = [
-    "ssh-config --remove demo",
     "config set zone us-east5-a",
     "watch demo -- true",
 ]
@@ -134,7 +133,7 @@ def test_a_read_only_home_is_no_defect(prompt_cloud: Cloud, command: str) -> Non
     environment = prompt_cloud.environment()
     home = environment["TPUKIT_HOME"]
     prompt_cloud.tpu.create(prompt_cloud.request())
-    for folder in ("config", "state/ssh", "state/watches"):
+    for folder in ("config", "state/watches"):
         Path(home, folder).mkdir(parents=True, mode=0o700, exist_ok=True)
     line = ["sh", "-c", READ_ONLY, "sh", home, sys.executable, "-P", "-m", "tpukit"]
     done = subprocess.run(

@@ -33,8 +33,14 @@ def private_key(path: Path, passphrase: str | None = None) -> Any:
 def own_key(key: KeyPair, ask: Callable[[Path], str], seconds: float) -> Any:
     """Return the user's own key from the agent if it is there, else from its file.
 
-    The agent has `seconds` to answer. `ask` returns the passphrase of the file. Raises `BadInput`
-    if the key's public half is another key's, and the errors of `private_key` and of `ask`.
+    The agent has `seconds` to answer. `ask` returns the passphrase of the file.
+
+    Raises:
+        AuthenticationFailed: there is neither a file nor a key in the agent, or the file is no key,
+            or has another passphrase.
+        BadInput: the file of its public half has another key's.
+
+    It also raises the errors of `ask`.
     """
     held, path = _in_agent(key, seconds), key.private_path
     if held:
