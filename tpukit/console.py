@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import IO, TYPE_CHECKING, Any
 
@@ -242,10 +243,11 @@ class Console:
             part.fix = part.fix and self.complete(part.fix)
             part.otherwise = part.otherwise and self.complete(part.otherwise)
         if self.as_json:
-            printed = self._print_once({"error": error.document()})
-            self.out.flush()
-            if printed and self.out.isatty():  # the document is already on this terminal
-                return
+            with suppress(OSError):  # stdout takes nothing, and stderr says why
+                printed = self._print_once({"error": error.document()})
+                self.out.flush()
+                if printed and self.out.isatty():  # the document is already on this terminal
+                    return
         for line in error.lines():
             self._narrate(line)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import resource
 from pathlib import Path
 
 from tpukit.agent.job_log import PIECE, Log, Pieces
@@ -27,3 +28,18 @@ def test_the_last_lines_of_a_mark_are_found_in_any_block_and_piece(tmp_path: Pat
         for count in (1, 2, 300, 500, len(begins) - 1):
             assert pieces.last_lines(count, mark) == begins[-count], (mark, count)
         assert pieces.last_lines(0, mark) == pieces.end
+
+
+def test_a_disk_that_takes_nothing_at_all_does_not_end_the_writer(tmp_path: Path) -> None:
+    """Such as one that has become read-only: the command would end with its log's writer."""
+    log = Log(str(tmp_path), 2 * PIECE)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        log.write(b"lost\n")
+        log.write(b"lost\n")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    log.write(b"kept\n")
+    words = b"tpukit: the disk was full, and 10 bytes of output were dropped\nkept\n"
+    assert (tmp_path / "log").read_bytes() == words

@@ -124,7 +124,9 @@ def test_a_full_disk_is_named_and_leaves_nothing_running(local: Local, team: str
     finally:
         assert local.run("emulator", "worker", team, "1", "--clear").status == 0
     assert done.status == 1
+    assert f"error: {team} worker 1 could not keep a job" in done.err
     assert "No space left on device" in done.err
+    assert f"fix: tpukit --local ssh {team} --worker 1 -- 'df -h . && du" in done.err
     ended = [(worker, "finished", 143) for worker in (0, 2, 3)]
     assert stand(local, team, "full") == ended
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from support.hostile_server import BOUNDLESS, hostile, whole
 from support.local_cloud import PROJECT, ZONE, Cloud, bare_environment
 
-from cli.conftest import Run
+from cli.conftest import Result, Run
 
 pytestmark = pytest.mark.process
 
@@ -51,13 +52,26 @@ def at(url: str) -> dict[str, str]:
     }
 
 
+def first_within(seconds: float, attempt: Callable[[], Result]) -> Result:
+    """Return the result of the first attempt that takes less time.
+
+    A busy machine makes some attempts longer; a command that waits too long does so in all of them.
+    """
+    took: list[float] = []
+    while not took or min(took) >= seconds:
+        assert len(took) < 8, took
+        started = time.monotonic()
+        done = attempt()
+        took.append(time.monotonic() - started)
+    return done
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_ends_by_its_timeout(run: Run, environment: dict[str, str], command: str) -> None:
     verb, *rest = command.split()
     with hostile(BOUNDLESS["silence"]) as server:
-        started = time.monotonic()
-        done = run(verb, "--timeout", "1s", *rest, environment={**environment, **at(server.url)})
-        assert time.monotonic() - started < 3.0
+        words, given = (verb, "--timeout", "1s", *rest), {**environment, **at(server.url)}
+        done = first_within(3.0, lambda: run(*words, environment=given))
     assert done.status in (1, 8), done.err
     assert "a defect" not in done.err
 
@@ -99,6 +113,43 @@ def test_a_key_that_a_full_disk_has_no_room_for_is_no_bad_input(
     assert done.returncode == 1, done.stderr
     assert "error: this machine's disk has no room" in done.stderr
     assert prompt_cloud.nodes() == []
+
+
+#: Runs a command while a folder is on a read-only disk.
+READ_ONLY = """
+mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" || exit 77
+shift; exec "$@"
+"""
+
+
+COMMANDS_THAT_WRITE = [
+    "config set zone us-east5-a",
+    "watch demo -- true",
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS_THAT_WRITE)
+def test_a_read_only_home_is_no_defect(prompt_cloud: Cloud, command: str) -> None:
+    environment = prompt_cloud.environment()
+    home = environment["TPUKIT_HOME"]
+    prompt_cloud.tpu.create(prompt_cloud.request())
+    for folder in ("config", "state/watches"):
+        Path(home, folder).mkdir(parents=True, mode=0o700, exist_ok=True)
+    line = ["sh", "-c", READ_ONLY, "sh", home, sys.executable, "-P", "-m", "tpukit"]
+    done = subprocess.run(
+        ["unshare", "--mount", *line, *command.split()],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    if "unshare" in done.stderr or done.returncode == 77:
+        pytest.skip("a read-only disk is a mount that only root can make: it is NOT checked")
+    assert done.returncode == 1, done.stderr
+    assert f"error: cannot use {home}/" in done.stderr
+    assert "(Read-only file system)" in done.stderr
 
 
 def test_an_emulator_that_may_not_write_is_said_to_lack_room(tmp_path: Path) -> None:

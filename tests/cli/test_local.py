@@ -118,13 +118,10 @@ def test_a_smoke_test_without_a_framework_is_10(local: Local, slice_name: str) -
     assert "the smoke test failed on worker" in done.err
 
 
-@pytest.mark.full_size
-def test_a_full_disk_where_a_watch_writes_ends_neither_it_nor_its_command(
-    local: Local, slice_name: str
-) -> None:
+def into_a_full_disk(local: Local, *words: str) -> subprocess.CompletedProcess[str]:
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
-            local.words("watch", slice_name, "--run-id", "full", "--", "echo line; sleep 1"),
+        return subprocess.run(
+            local.words(*words),
             env=local.environment,
             stdout=full,
             stderr=subprocess.PIPE,
@@ -132,12 +129,60 @@ def test_a_full_disk_where_a_watch_writes_ends_neither_it_nor_its_command(
             timeout=120,
             check=False,
         )
+
+
+@pytest.mark.full_size
+def test_a_used_up_quota_where_a_watch_writes_ends_neither_it_nor_its_command(
+    local: Local, slice_name: str, tmp_path: Path
+) -> None:
+    """Here a limit of 64 blocks for a file: any error but that of a closed pipe is outlasted."""
+    command = "seq 100000; sleep 1"
+    words = local.words("watch", slice_name, "--run-id", "quota", "--", command)
+    with (tmp_path / "log").open("w") as file:
+        done = subprocess.run(
+            ["sh", "-c", 'ulimit -f 64; exec "$@"', "sh", *words],
+            env=local.environment,
+            stdout=file,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    kept = local.run("watch", "--list", slice_name)
+    assert kept.out.splitlines()[-1].endswith("\tended\tstatus 0"), done.stderr
+
+
+@pytest.mark.full_size
+def test_a_full_disk_where_a_watch_writes_ends_neither_it_nor_its_command(
+    local: Local, slice_name: str
+) -> None:
+    words = ("watch", slice_name, "--run-id", "full", "--", "echo line; sleep 1")
+    done = into_a_full_disk(local, *words)
     assert done.returncode == 1
     assert "error: this machine's disk has no room" in done.stderr
     assert "Exception" not in done.stderr
     kept = local.run("watch", "--list", slice_name)
     assert kept.out.splitlines()[-1].endswith("\tended\tstatus 0"), done.stderr
     assert local.run("logs", slice_name, "full", "--worker", "0").out == "line\n"
+
+
+def test_a_full_disk_where_a_log_is_written_leaves_its_run_alone(
+    local: Local, slice_name: str
+) -> None:
+    started = local.run("run", slice_name, "--detach", "--run-id", "logged", "--", "seq 100000")
+    assert started.status == 0, started.err
+    done = into_a_full_disk(local, "attach", slice_name, "logged", "--worker", "0")
+    assert done.returncode == 1, done.stderr
+    assert "error: the log of run logged cannot be written here (No space left" in done.stderr
+    assert f"fix: tpukit --local attach {slice_name} logged\n" in done.stderr
+    assert "Exception" not in done.stderr
+
+
+def test_an_error_whose_document_has_no_room_is_on_stderr_alone(local: Local) -> None:
+    done = into_a_full_disk(local, "describe", "nobody", "--json")
+    assert done.returncode == 3, done.stderr
+    assert done.stderr.startswith("error: no slice nobody")
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.full_size

@@ -72,7 +72,10 @@ MEANT = {
     "create x --accelerator-type=v3-8": "create v3-8 x",
     "create --name x --accelerator-type v3-8": "create v3-8 x",
     "create x --type v3-8": "create v3-8 x",
-    "tpu-vm ssh demo --worker=all": "",
+    "tpu-vm ssh demo --worker=all": "run demo --worker=all -- hostname",
+    "ssh demo --worker all": "run demo --worker all -- hostname",
+    "ssh --worker all": "run --worker all -- hostname",
+    "ssh demo -- launch --worker all": "",
     # the -- of a remote command
     "run demo python3 -c 'print(1)'": "run demo -- python3 -c 'print(1)'",
     "run demo --worker 0 ls --all": "run demo --worker 0 -- ls --all",

@@ -31,10 +31,11 @@ def test_a_lease_that_is_no_duration_is_refused(local: Local) -> None:
     assert "fix: for example: --lease 20m" in done.err
 
 
+@pytest.mark.parametrize("more", [(), ("--install",)])
 def test_without_the_environment_it_says_how_to_get_it_and_starts_nothing(
-    local: Local, bare: str
+    local: Local, bare: str, more: tuple[str, ...]
 ) -> None:
-    done = local.run("notebook", bare, "--port", "0").says(3)
+    done = local.run("notebook", bare, "--port", "0", *more).says(3)
     assert f"fix: tpukit --local provision {bare} jax" in done.err
     assert local.run("jobs", bare).out == ""
 

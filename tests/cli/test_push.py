@@ -35,13 +35,17 @@ def test_the_home_folder_and_what_has_it_are_refused_before_anything_is_asked(
     assert "fix: name a project's folder" in done.err
 
 
-@pytest.mark.parametrize("target", ["~", "/", ".", ".."])
+@pytest.mark.parametrize(
+    ("target", "better"),
+    [("~", "project"), ("/", "project"), (".", "project"), ("..", "project"), ("../x", "x")],
+)
 def test_a_target_that_is_no_folder_of_its_own_is_refused(
-    local: Local, tmp_path: Path, target: str
+    local: Local, tmp_path: Path, target: str, better: str
 ) -> None:
     (tmp_path / "train.py").touch()
     done = local.run("push", "nobody", str(tmp_path), "--to", target).says(2)
     assert "is not a folder that a push can replace" in done.err
+    assert f"fix: --to {better}, which is in the home folder" in done.err
 
 
 @pytest.mark.parametrize("target", [".ssh", "~/.bashrc", ".tpukit/jobs", "app/.tpukit"])

@@ -253,6 +253,26 @@ def test_what_gcloud_says_of_a_tunnel_is_in_the_error(
 
 
 @pytest.mark.process
+def test_a_jump_host_that_refuses_us_is_to_be_tried_by_hand(
+    run: Run, own_emulator: dict[str, str], programs: Path
+) -> None:
+    stand_in = programs / "ssh"
+    stand_in.write_text("#!/bin/sh\necho 'gate: Permission denied (publickey).' >&2; exit 255\n")
+    stand_in.chmod(stat.S_IRWXU)
+    assert run("create", "v3-8", "demo", "--internal-ips", environment=own_emulator).status == 0
+    words = ("run", "demo", "--jump", "ada@gate.example.com:2222", "--timeout", "2s", "--", "true")
+    result = run(*words, environment=own_emulator)
+    assert result.status == 255
+    assert "does not lead to demo worker 0 (gate: Permission denied (publickey).)" in result.err
+    assert "next: ssh -p 2222 -- ada@gate.example.com true\n" in result.err
+    without = {**own_emulator, "PATH": str(programs.parent)}
+    for flag, program in (("--iap", "gcloud"), ("--jump=ada@gate.example.com", "ssh")):
+        missing = run("run", "demo", flag, "--", "true", environment=without)
+        assert missing.status == 2, "it does not wait for a minute"
+        assert f"goes through {program}, which cannot be run" in missing.err
+
+
+@pytest.mark.process
 @pytest.mark.parametrize("missing", [True, False])
 def test_up_through_a_gcloud_that_cannot_tunnel_ends_before_the_create(
     run: Run, own_emulator: dict[str, str], programs: Path, missing: bool

@@ -86,6 +86,15 @@ def test_ssh_has_an_environments_programs_in_a_command_and_in_a_shell(
     assert "no recipe" in local.run("ssh", single, "--with", "flux").says(2).err
 
 
+@pytest.mark.parametrize("verb", ["run", "ssh"])
+def test_a_framework_that_the_system_s_python_lacks_is_offered(
+    local: Local, single: str, verb: str
+) -> None:
+    done = local.run(verb, single, "--", "python3 -c 'import jax'")
+    assert done.status == 1
+    assert f"next: tpukit --local provision {single} jax\n" in done.err
+
+
 def test_a_pattern_stands_for_several_slices_and_a_shell_needs_one(
     local: Local, crew: str, single: str
 ) -> None:
@@ -193,7 +202,25 @@ def test_output_is_collected_complete_in_files(local: Local, crew: str, tmp_path
     assert again.status == 2
     assert f"error: cannot make {folder}/crew-0.stdout (File exists)" in again.err
     assert (folder / "crew-0.stdout").read_text() == wanted
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "crew-2.stdout").touch()
+    taken = local.run("run", crew, "--output-directory", str(tmp_path / "taken"), "--", "true")
+    assert taken.status == 2
+    assert [file.name for file in (tmp_path / "taken").iterdir()] == ["crew-2.stdout"]
+    (tmp_path / "new").symlink_to("nowhere/new")
+    none = local.run("run", crew, "--output-directory", str(tmp_path / "a/../new"), "--", "true")
+    assert none.status == 2
+    assert not (tmp_path / "a").exists()
     assert local.run("run", crew, "--", "test ! -e started").status == 0
+
+
+def test_a_document_says_how_much_of_a_long_output_it_lacks(local: Local, single: str) -> None:
+    command = "printf lost; head -c 4194304 /dev/zero | tr '\\0' x; echo whole >&2"
+    for verb in ("run", "ssh"):
+        (result,) = local.run(verb, single, "--json", "--", command).document["results"]
+        assert result["stdout"] == "x" * 4194304
+        assert (result["stdout_dropped"], result["stderr_dropped"]) == (4, 0)
+        assert result["stderr"] == "whole\n"
 
 
 def test_output_comes_as_json_lines(local: Local, crew: str) -> None:

@@ -72,6 +72,21 @@ def test_a_file_arrives_under_the_name_that_was_given(one: Fleet, take: Take) ->
     assert place.stat().st_mode & 0o777 == 0o755
 
 
+@pytest.mark.parametrize("dangles", [False, True])
+def test_a_link_that_the_user_names_stays_and_its_file_is_replaced(
+    one: Fleet, take: Take, tmp_path: Path, dangles: bool
+) -> None:
+    (one.home(0) / "run").write_text("new")
+    (tmp_path / "data").mkdir()
+    if not dangles:
+        (tmp_path / "data" / "run").write_text("old")
+    (tmp_path / "here").symlink_to("data/run")
+    assert take("./run") == tmp_path / "here"
+    assert os.readlink(tmp_path / "here") == "data/run"
+    assert (tmp_path / "data" / "run").read_text() == "new"
+    assert [path.name for path in (tmp_path / "data").iterdir()] == ["run"]
+
+
 @on_openssh("one")
 def test_a_folder_arrives_whole(one: Fleet, take: Take, tmp_path: Path) -> None:
     root = one.home(0) / "results"

@@ -15,7 +15,7 @@ from support.ssh_fixtures import Within
 from support.ssh_server import Server
 
 from tpukit.clock import Deadline, SystemClock
-from tpukit.errors import HostKeyMismatch, TransportFailed, Unanswered
+from tpukit.errors import BadInput, HostKeyMismatch, TransportFailed, Unanswered
 from tpukit.ssh.client import Connection, Connector
 from tpukit.ssh.dial import Dial, iap_command, through_program
 from tpukit.ssh.fan_out import fan_out
@@ -82,9 +82,25 @@ def test_a_program_that_is_not_there_is_named(server: Server, key: KeyPair, with
     dial = through_program(lambda target: ["tpukit-no-such-program"], lambda line: None)
     with (
         Connector(key, CLOCK, dial=dial) as connector,
-        pytest.raises(TransportFailed, match="tpukit-no-such-program cannot be run"),
+        pytest.raises(BadInput, match="tpukit-no-such-program, which cannot be run"),
     ):
-        connector.connect(elsewhere(server), within(0.1))
+        connector.connect(elsewhere(server), within(60))
+
+
+def test_a_program_that_is_being_replaced_is_tried_again(
+    server: Server, key: KeyPair, within: Within, tmp_path: Path
+) -> None:
+    """As gcloud is while it updates itself: no reason for a watch to end."""
+    gcloud = tmp_path / "gcloud"
+    gcloud.write_text(f"#!{sys.executable}\n{RELAY}")
+    gcloud.chmod(0o755)
+    dial = through_program(lambda target: [str(gcloud), str(target.port)], lambda line: None)
+    with Connector(key, CLOCK, dial=dial) as connector:
+        with connector.connect(elsewhere(server), within(60)) as connection:
+            assert connection.alive
+        gcloud.unlink()
+        with pytest.raises(TransportFailed, match="gcloud cannot be run"):
+            connector.connect_once(elsewhere(server), within(60))
 
 
 def program(*lines: str) -> Dial:

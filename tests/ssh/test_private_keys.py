@@ -192,6 +192,22 @@ def test_the_certificate_beside_a_key_is_shown(
     assert greeted_by_openssh(ubuntu, key, tmp_path)
 
 
+@pytest.mark.parametrize("held", [False, True])
+def test_a_key_opens_a_worker_that_does_not_know_the_authority_of_its_certificate(
+    ubuntu: UbuntuServer, tmp_path: Path, within_a_minute: Any, agent: Path, held: bool
+) -> None:
+    """The certificate may be for other machines, such as the company's jump host."""
+    (tmp_path / "authority").mkdir()
+    authority, key = new_key(tmp_path / "authority"), new_key(tmp_path)
+    ubuntu.accept(key)
+    keygen("-s", authority.private_path, "-I", "tester", "-n", "tester", key.public_path)
+    if held:
+        subprocess.run(["ssh-add", "-q", key.private_path], check=True, capture_output=True)
+        key.private_path.unlink()
+    assert greeted(ubuntu, key, within_a_minute)
+    assert greeted_by_openssh(ubuntu, key, tmp_path)
+
+
 def test_a_security_key_is_used_through_the_agent(
     ubuntu: UbuntuServer, tmp_path: Path, within_a_minute: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,6 +223,33 @@ def test_a_security_key_is_used_through_the_agent(
             assert not token.hurried, "it was asked before it had answered"
             assert greeted_by_openssh(ubuntu, key, tmp_path)
             token.shutdown()
+
+
+def test_a_key_that_nobody_has_is_said_to_be_missing(tmp_path: Path) -> None:
+    key = new_key(tmp_path)
+    key.private_path.unlink()
+    with (
+        Connector(key, SystemClock()) as connector,
+        pytest.raises(AuthenticationFailed, match="neither a file nor in your agent") as caught,
+    ):
+        connector.unlock(nobody)
+    assert str(caught.value.fix) == "ssh-add -l"
+
+
+def test_a_public_half_of_another_key_is_refused_before_a_worker_gets_it(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    key, other = new_key(tmp_path), new_key(tmp_path / "other")
+    key.public_path.write_text(other.public)
+    key = own_key_pair(key.private_path, "tester")
+    with (
+        Connector(key, SystemClock()) as connector,
+        pytest.raises(BadInput, match=r"\.pub is not the public half of") as caught,
+    ):
+        connector.unlock(nobody)
+    assert caught.value.fix
+    subprocess.run(caught.value.fix.arguments, check=True)
+    with Connector(own_key_pair(key.private_path, "tester"), SystemClock()) as connector:
+        connector.unlock(nobody)
 
 
 def test_what_is_no_key_pair_is_refused(tmp_path: Path) -> None:

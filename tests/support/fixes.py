@@ -31,7 +31,8 @@ from support.fix_recorder import FOLDER, VARIABLE, environment
 from tpukit.cli.main import application
 
 #: Programs whose command lines are not ours to judge.
-_SYSTEM = ("apt-get", "chmod", "less", "ls", "mv", "python", "rm", "sh", "ssh-add", "uvx")
+_SYSTEM = ("apt-get", "chmod", "less", "ls", "mv", "python", "rm", "sh", "uvx")
+_OPENSSH = ("ssh", "ssh-add", "ssh-keygen")
 #: What a user would have to replace before the command means anything.
 _BLANK = re.compile(r"[A-Z][A-Z_]+|.*(…|\.\.\.).*|<.*>")
 
@@ -58,7 +59,7 @@ def _fault(words: Words) -> str:
         return _fault(words[2:])
     if program == "tpukit":
         return "" if rest == ["--version"] else _fault_of_ours(rest)
-    known = program in (*_SYSTEM, "gcloud") or Path(program).name.startswith("python")
+    known = program in (*_SYSTEM, *_OPENSSH, "gcloud") or Path(program).name.startswith("python")
     return "" if known else f"nobody here knows {program}"
 
 

@@ -81,7 +81,8 @@ class Log:
         """Count bytes for which the disk has no room."""
         self.dropped += count
         self.untold += count
-        self.say_dropped()
+        with contextlib.suppress(OSError):  # a broken disk takes nothing; the command goes on
+            self.say_dropped()
 
     def say_dropped(self) -> None:
         """Note how many bytes were dropped."""

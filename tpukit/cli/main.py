@@ -77,7 +77,7 @@ def status(arguments: list[str]) -> int:
         _silence_stdout()
         return 141
     except Exception as error:  # noqa: BLE001  our defect: the traceback goes to a file
-        known = _folder_gone(error) or _disk_full(error)
+        known = _folder_gone(error) or _disk_full(error) or _unusable(error)
         return _fail(known or _defect(error), arguments, invocation)
 
 
@@ -212,6 +212,18 @@ def _disk_full(error: BaseException | None) -> TpukitError | None:
     )
 
 
+def _unusable(error: Exception) -> TpukitError | None:
+    """Return an error if a file may not be used here, such as on a read-only disk, else None."""
+    barred = (errno.EROFS, errno.EACCES, errno.EIO, errno.ESTALE)
+    if not isinstance(error, OSError) or error.errno not in barred or not error.filename:
+        return None
+    return TpukitError(
+        f"cannot use {one_line(os.fsdecode(error.filename))}",
+        reason=os.strerror(error.errno),
+        fix=Fix(note="make it usable; TPUKIT_HOME=/full/path moves tpukit's own files elsewhere"),
+    )
+
+
 def _defect(error: Exception) -> TpukitError:
     """Write the traceback to a private file and return the error that names it."""
     import tempfile
@@ -258,6 +270,7 @@ def _fail(error: TpukitError, arguments: list[str], invocation: Invocation) -> i
         for word in _misplaced(arguments):
             shown.warn(f"{word} after -- belongs to the remote command, not to tpukit")
     shown.fail(error)
+    _drop_unwritable_output()
     return error.exit_code
 
 
@@ -301,6 +314,15 @@ def _open_more_files() -> None:
     if most != resource.RLIM_INFINITY and most < wanted:
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, allowed))
+
+
+def _drop_unwritable_output() -> None:
+    """Drop buffered output for which there is no room, or the interpreter fails when it exits."""
+    try:
+        if sys.stdout:
+            sys.stdout.flush()
+    except OSError:
+        _silence_stdout()
 
 
 def _silence_stdout() -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from importlib.resources import files
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 import typer
@@ -118,7 +118,7 @@ def meant_line(
         given = replace(given, rest=tuple(_without_force(given.rest)))
     line = _with_colon(_with_our_flags(_with_label(_with_dashes(given, names))))
     if line.verb == ("ssh",) and _on_all_workers(line):
-        line = replace(line, verb=("run",), command=command_of("run"))
+        line = _with_dashes(replace(line, verb=("run",), command=command_of("run")), names)
     if line.verb == ("list",) and line.positions():
         line = replace(line, verb=("describe",), command=command_of("describe"))
     if line.verb == ("push",) and any(":" in line.rest[at] for at in line.positions()):
@@ -286,9 +286,9 @@ def _has_only_a_folder(line: Line) -> bool:
 
 
 def _on_all_workers(line: Line) -> bool:
-    """Return True if `ssh` has a command for all workers, which is gcloud's form of `run`."""
-    words = " ".join(line.rest)
-    return "--" in line.rest and ("--worker=all" in words or "--worker all" in words)
+    """Return True if `ssh` is for all workers, which is gcloud's form of `run`."""
+    flags = line.rest[: line.rest.index("--")] if "--" in line.rest else line.rest
+    return {"--worker=all", "--worker all"} & {*flags, *map(" ".join, pairwise(flags))} != set()
 
 
 def _with_setting(words: Sequence[str]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -90,17 +91,24 @@ class Lines(Output):
 class Folder(Output):
     """Writes each complete stream to its own new file, SLICE-WORKER.stdout or SLICE-WORKER.stderr.
 
-    Raises `BadInput` if one of the files exists.
+    Raises `BadInput`, and makes nothing, if one of the files exists.
     """
 
     def __init__(self, path: Path, workers: Sequence[RemoteWorker]) -> None:
         self._path = path
+        made: list[Path] = []
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            for folder in reversed([each for each in (path, *path.parents) if not each.exists()]):
+                folder.mkdir(exist_ok=True)
+                made.append(folder)
             for worker in workers:
                 for stream in ("stdout", "stderr"):
                     self._file(worker, stream).open("xb").close()
+                    made.append(self._file(worker, stream))
         except OSError as error:
+            for new in reversed(made):
+                with suppress(OSError):
+                    new.rmdir() if new.is_dir() else new.unlink()
             raise BadInput(
                 f"cannot make {one_line(str(error.filename))}",
                 reason=error.strerror or "",

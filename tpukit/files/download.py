@@ -101,8 +101,9 @@ def download(
 ) -> Path:
     """Copy a file, a folder or the matches of a pattern to this machine; return the new path.
 
-    `chosen` is the folder above `target` that the user named; by default it is `target`. Nothing is
-    written through a link below it that leads out of it.
+    `chosen` is the folder above `target` that the user named; by default it is `target`. If that is
+    a link to a file, the file is replaced. Nothing is written through a link below it that leads
+    out of it.
 
     Nothing is changed here before all bytes are verified. Then files of the same names are
     replaced, and other files in the target stay. A file that grows is copied at the length that it
@@ -125,6 +126,9 @@ def download(
     for folder in filter(os.path.isdir, (target, place)):
         if not folder.resolve().is_relative_to((chosen or target).resolve()):
             raise link_in_the_way(folder)
+    named = place
+    if place == (chosen or target) and not os.path.isdir(place):
+        place = Path(os.path.realpath(place))  # a link that the user names is followed, as by `cp`
     try:
         placing.check_replaceable(str(place))
     except OSError as error:
@@ -148,7 +152,7 @@ def download(
                 kept = f"the received part, in {shown_path(part)}: the same command goes on there"
                 error.exists = (*error.exists, kept)
             raise
-    return place
+    return named
 
 
 class _Broken(TpukitError):
@@ -218,7 +222,9 @@ class _Reception:
         said = agent_client.answers_in(connection.label, done.stderr)
         answer = next((answer for answer in said if answer.has("state")), None)
         if answer is None:
-            raise TpukitError(f"a worker could not read {self._shown}", reason=done.reason)
+            raise TpukitError(
+                f"{connection.label} could not read {self._shown}", reason=done.reason
+            )
         if answer.text("state") == "differs" and goes_on:
             self.drop()
             self._receive(connection)

@@ -33,7 +33,11 @@ def target_path(given: str) -> str:
     path = RemotePath("", given).clean.rstrip("/")
     parts = PurePosixPath(path).parts
     if not set(parts) - {"/", "//"} or ".." in parts or re.search(r"[\0\n]", path):
-        raise BadInput(f"{one_line(given)!r} is not a folder that a push can replace")
+        name = one_line(next((part for part in reversed(parts) if part.strip("/.")), "project"))
+        raise BadInput(
+            f"{one_line(given)!r} is not a folder that a push can replace",
+            fix=Fix(note=f"--to {name}, which is in the home folder there, or a whole path"),
+        )
     if parts[0].startswith(".") or STATE_FOLDER in parts:
         raise BadInput(
             f"{one_line(given)!r} is not a folder for a push",

@@ -50,7 +50,8 @@ class TrainingStep:
             )
         program = Path(path)
         if not program.is_file():
-            raise BadInput(f"there is no file {one_line(path)}")
+            fix = Fix(note="name the program and its function, as in train.py:step")
+            raise BadInput(f"there is no file {one_line(path)}", fix=fix)
         return cls(program, function, python or shutil.which("python3") or "python3")
 
 
@@ -131,7 +132,8 @@ def _run(step: TrainingStep, accelerator: AcceleratorType, result: Path, dumps: 
             check=False,
         )
     except OSError as error:
-        raise BadInput(f"cannot run {one_line(step.python)}: {error.strerror}") from error
+        what = f"cannot run {one_line(step.python)}: {error.strerror}"
+        raise BadInput(what, fix=Fix(note="name another Python with --python")) from error
     lines = [line for line in done.stderr.splitlines() if line.strip(" ~^")]
     return "\n".join(map(one_line, lines[-_LINES:]))
 

@@ -218,7 +218,9 @@ class DetachedJob:
                 raise
             what = f"{connection.label} answers nothing"
             raise WorkerSilent(what, reason=f"for {self.patience:g} s") from error
-        return agent_client.answer(connection.label, done, "a worker could not keep a job")
+        return agent_client.answer(
+            connection.label, done, f"{connection.label} could not keep a job"
+        )
 
 
 @dataclass(eq=False)

@@ -25,7 +25,11 @@ _INSTALL_SECONDS, _START_SECONDS, _ASK_SECONDS = 600.0, 90.0, 30.0
 
 
 def install(worker: RemoteWorker, recipe: str, clock: Clock) -> None:
-    """Install JupyterLab in a recipe's environment; raise `TpukitError` if that fails."""
+    """Install JupyterLab in a recipe's environment.
+
+    Raises `NotFound` if the worker lacks that environment, and `TpukitError` if it fails.
+    """
+    require_environment([worker], recipe, clock)
     program = worker_files.shell_word(worker_files.UV_PROGRAM)
     uv = f"{program} --no-progress --color=never pip install"
     with worker.connect() as connection:

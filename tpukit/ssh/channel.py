@@ -35,6 +35,7 @@ class Exchange:
         self._woken = threading.Event()
         self._unreadable: TpukitError | None = None
         self.stdout, self.stderr = bytearray(), bytearray()
+        self.dropped = {"stdout": 0, "stderr": 0}  #: bytes of each stream before the last ones
         for buffer in (channel.in_buffer, channel.in_stderr_buffer):
             # Each buffer clears its event when it is empty; it must not clear the other's event.
             buffer.set_event(SimpleNamespace(set=self._woken.set, clear=lambda: None))
@@ -108,7 +109,9 @@ class Exchange:
     def _take(self, name: str, kept: bytearray, chunk: bytes) -> None:
         if chunk:
             kept += chunk
-            del kept[: -self._keep]
+            over = max(0, len(kept) - self._keep)
+            del kept[:over]
+            self.dropped[name] += over
             if self._on_output is not None:
                 self._on_output(name, chunk)
 

@@ -97,6 +97,7 @@ class Connector(AbstractContextManager["Connector"]):
             last.what,
             reason=last.reason,
             why=f"{counted(attempts, 'attempt')} in {spent:.0f} s",
+            fix=last.fix,
             details={"worker": target.worker, "address": target.address, "attempts": attempts},
         ) from last
 
@@ -229,7 +230,8 @@ class Connection(AbstractContextManager["Connection"]):
                 reason=self._cause("no exit status came"),
                 why="the command may have run, and may still be running",
             )
-        return Completed(status, bytes(exchange.stdout), bytes(exchange.stderr))
+        out, err, dropped = exchange.stdout, exchange.stderr, exchange.dropped
+        return Completed(status, bytes(out), bytes(err), dropped["stdout"], dropped["stderr"])
 
     def upload(self, data: bytes, path: str, *, deadline: Deadline) -> None:
         """Write a private file on the worker, completely or not at all, and create its folder.

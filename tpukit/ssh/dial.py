@@ -47,9 +47,11 @@ def through_program(
 
     Like OpenSSH's ProxyCommand, the program ends with its input; it is terminated if it does not
     connect in time. `on_line` gets each different line of stderr once. If the program ends before
-    the worker greets, the reason is its last error message.
+    the worker greets, the reason is its last error message. Without the program, the dial raises
+    `BadInput`.
     """
     told: set[str] = set()
+    ran = threading.Event()
 
     def attend(process: subprocess.Popen[bytes], said: deque[str]) -> None:
         assert process.stderr
@@ -75,9 +77,14 @@ def through_program(
                 )
             except OSError as error:
                 near.close()
+                missing = isinstance(error, FileNotFoundError | PermissionError)
+                # A program that has run may be back soon: gcloud replaces itself.
+                if missing and not ran.is_set():
+                    raise _missing(command[0], error) from error
                 raise TransportFailed(
                     f"{one_line(command[0])} cannot be run", reason=error.strerror or str(error)
                 ) from error
+        ran.set()
         said: deque[str] = deque(maxlen=20)
         attending = in_thread(attend, process, said)
         try:
@@ -86,7 +93,9 @@ def through_program(
                 return near
             attending.join(1.0)  # not longer: the program's child may keep stderr open
             raise TransportFailed(
-                f"{one_line(command[0])} does not lead to {target.label}", reason=_decisive(said)
+                f"{one_line(command[0])} does not lead to {target.label}",
+                reason=_decisive(said),
+                fix=_login(command, said),
             )
         except BaseException:
             near.close()
@@ -129,10 +138,7 @@ def check_gcloud() -> None:
     except subprocess.TimeoutExpired:
         return
     except OSError as error:
-        raise BadInput(
-            f"--iap goes through gcloud, which cannot be run: {error.strerror or error}",
-            fix=Fix(note="install it: https://cloud.google.com/sdk/docs/install"),
-        ) from error
+        raise _missing("gcloud", error) from error
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip().partition("\n")[0]
         raise NotAuthenticated(
@@ -151,6 +157,26 @@ def jump_command(host: str, port: str, target: Target) -> list[str]:
     port_words = ["-p", port] if port else []
     where = ["-W", f"[{target.address}]:{target.port}"]
     return ["ssh", "-T", "-o", "BatchMode=yes", *where, *port_words, "--", host]
+
+
+def _missing(program: str, error: OSError) -> BadInput:
+    """Return the error for a program that is not there, or may not be run."""
+    flag, note = "--jump", "install OpenSSH's client"
+    if program == "gcloud":
+        flag, note = "--iap", "install it: https://cloud.google.com/sdk/docs/install"
+    what = f"{flag} goes through {one_line(program)}, which cannot be run: {error.strerror}"
+    return BadInput(what, fix=Fix(note=note))
+
+
+def _login(command: Sequence[str], said: Iterable[str]) -> Fix | None:
+    """Return the command that shows why ssh does not let us into a jump host.
+
+    It is None for other programs, and if the jump host was reached and the worker was not.
+    """
+    if command[0] != "ssh" or any("forwarding failed" in line for line in said):
+        return None
+    where = command[command.index("-W") + 2 :]
+    return Fix.command("ssh", *where, "true", note="must work first, without a question")
 
 
 def in_thread(work: Callable[..., None], *arguments: Any) -> threading.Thread:

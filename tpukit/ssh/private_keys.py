@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tpukit.errors import AuthenticationFailed, Fix
+from tpukit.errors import AuthenticationFailed, BadInput, Fix
 from tpukit.ssh.keys import KeyPair
 from tpukit.ssh.transport import FAILURES, paramiko
-from tpukit.text import one_line, shown_path
+from tpukit.text import one_line, quote, shown_path
 
 #: The same number as OpenSSH: ssh_config(5), NumberOfPasswordPrompts.
 _ATTEMPTS = 3
@@ -33,20 +33,49 @@ def private_key(path: Path, passphrase: str | None = None) -> Any:
 def own_key(key: KeyPair, ask: Callable[[Path], str], seconds: float) -> Any:
     """Return the user's own key from the agent if it is there, else from its file.
 
-    The agent has `seconds` to answer. `ask` returns the passphrase of the file. Raises the errors
-    of `private_key` and of `ask`.
+    The agent has `seconds` to answer. `ask` returns the passphrase of the file.
+
+    Raises:
+        AuthenticationFailed: there is neither a file nor a key in the agent, or the file is no key,
+            or has another passphrase.
+        BadInput: the file of its public half has another key's.
+
+    It also raises the errors of `ask`.
     """
     held, path = _in_agent(key, seconds), key.private_path
     if held:
         return held
+    if not path.exists():
+        shown = shown_path(path)
+        raise AuthenticationFailed(
+            f"the private key {shown} is neither a file nor in your agent",
+            why=f"{shown}.pub is only its public half",
+            fix=Fix.command("ssh-add", "-l", note="lists the keys that your agent has"),
+        )
     protected = _has_passphrase(path)
     for _ in range(_ATTEMPTS if protected else 1):
         try:
-            return private_key(path, ask(path) if protected else None)
+            return _matching(key, private_key(path, ask(path) if protected else None))
         except AuthenticationFailed as error:
             last = error
-    last.fix = Fix.command("ssh-add", str(path), note="tpukit finds it in your agent then")
+    readable = Fix.command("ssh-keygen", "-y", "-f", str(path), note="shows if OpenSSH can read it")
+    asked = Fix.command("ssh-add", str(path), note="tpukit finds it in your agent then")
+    last.fix = asked if protected else readable
     raise last
+
+
+def _matching(key: KeyPair, private: Any) -> Any:
+    """Return a private key; raise `BadInput` if the file of its public half has another key's."""
+    public = f"{private.get_name()} {private.get_base64()}"
+    if not key.public.startswith(public):
+        path, half = str(key.private_path), str(key.public_path)
+        line = f"{quote(['ssh-keygen', '-y', '-f', path])} >{quote([half])}"
+        raise BadInput(
+            f"{shown_path(key.public_path)} is not the public half of {one_line(path)}",
+            why="a worker would let in another key than the one that tpukit has",
+            fix=Fix.command("sh", "-c", line),
+        )
+    return private
 
 
 def unlocked(key: KeyPair, loaded: Any) -> bytes:

@@ -31,11 +31,16 @@ class Target:
 
 @dataclass(frozen=True)
 class Completed:
-    """The result of a command: its exit status (128 + n after signal n) and each stream's end."""
+    """The result of a command: its exit status (128 + n after signal n) and each stream's end.
+
+    `stdout_dropped` and `stderr_dropped` count the bytes before it, which were not kept.
+    """
 
     status: int
     stdout: bytes
     stderr: bytes
+    stdout_dropped: int = 0
+    stderr_dropped: int = 0
 
     @property
     def ok(self) -> bool:
@@ -50,3 +55,12 @@ class Completed:
     def text(self) -> str:
         """Standard output, sanitized."""
         return sanitize(self.stdout)
+
+    def streams(self) -> dict[str, str | int]:
+        """Return the keys of a JSON document with both streams."""
+        return {
+            "stdout": self.stdout.decode("utf-8", "replace"),
+            "stdout_dropped": self.stdout_dropped,
+            "stderr": self.stderr.decode("utf-8", "replace"),
+            "stderr_dropped": self.stderr_dropped,
+        }

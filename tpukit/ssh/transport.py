@@ -105,14 +105,18 @@ def _prove(transport: Any, target: Target, pinned: tuple[str, ...], attempt: Dea
 
 
 def _authenticate(transport: Any, target: Target, private: Any, attempt: Deadline) -> None:
-    transport.auth_timeout = transport.channel_timeout = seconds(attempt)
-    transport.auth_handler = OneTrip(transport)
-    answered = threading.Event()
-    with contextlib.suppress(*FAILURES):
-        transport.auth_handler.auth_publickey(target.user, private, answered)
-        transport.auth_handler.wait_for_response(answered)
-    if transport.is_authenticated():
-        return
+    # The worker may know the key, and not the authority of the certificate beside it.
+    for plain in (False, True) if private.public_blob else (True,):
+        transport.auth_timeout = transport.channel_timeout = seconds(attempt)
+        transport.auth_handler = OneTrip(transport, plain)
+        answered = threading.Event()
+        with contextlib.suppress(*FAILURES):
+            transport.auth_handler.auth_publickey(target.user, private, answered)
+            transport.auth_handler.wait_for_response(answered)
+        if transport.is_authenticated():
+            return
+        if attempt.passed() or not transport.is_active():
+            break
     if transport.is_active() and not attempt.passed():
         what = f"{target.label} does not accept our key for user {target.user}"
         raise AuthenticationFailed(what, reason=place(target))
@@ -173,8 +177,16 @@ class _Transport(paramiko.Transport):  # type: ignore[misc]
 class OneTrip(AuthHandler):  # type: ignore[misc]
     """Requests authentication and offers the key at once, which saves a round trip.
 
-    If the server refuses the request, it disconnects (RFC 4253, section 10).
+    If the server refuses the request, it disconnects (RFC 4253, section 10). A `plain` key is
+    offered without the certificate that it may have.
     """
+
+    def __init__(self, transport: Any, plain: bool = False) -> None:
+        super().__init__(transport)
+        self._plain = plain
+
+    def _get_key_type_and_bits(self, key: Any) -> tuple[str, Any]:
+        return (key.get_name(), key) if self._plain else super()._get_key_type_and_bits(key)
 
     def _request_auth(self) -> None:
         super()._request_auth()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -296,9 +295,10 @@ class _Follower:
             self._shown[worker.index] = begin + len(data)
             try:
                 self._write(worker, data[skip:])
-            except OSError as error:
-                if error.errno != errno.ENOSPC:  # a full disk here loses only the shown output
-                    raise
+            except BrokenPipeError:
+                raise
+            except OSError:  # a full disk or a used-up quota here loses only the shown output
+                return
 
     def _connect(self, worker: RemoteWorker) -> Connection:
         if self.left.is_set():

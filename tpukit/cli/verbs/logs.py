@@ -11,11 +11,11 @@ from typer import Option
 from tpukit.agent.per_chip import mark_of
 from tpukit.cli import parameters as flag
 from tpukit.cli.interrupted_runs import left_alone
-from tpukit.cli.output import MarkedLines, chosen_output
+from tpukit.cli.output import MarkedLines, Output, chosen_output
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.views import outcome_views
 from tpukit.console import View
-from tpukit.errors import BadInput, Fix, Interrupted, interruption
+from tpukit.errors import BadInput, Fix, Interrupted, TpukitError, interruption
 
 if TYPE_CHECKING:
     from tpukit.jobs.detached_job import JobResult
@@ -145,6 +145,16 @@ def read(
         for fix in filter(None, (error.fix, error.otherwise)):
             console.suggest(fix)
         return None, ends
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        output = Output()  # there is nowhere to write incomplete last lines
+        raise TpukitError(
+            f"the log of run {chosen} cannot be written here",
+            reason=error.strerror or "",
+            why="the run itself was not ended; the worker keeps its log",
+            fix=Fix.command("tpukit", "attach", names, chosen, note="follows it again"),
+        ) from error
     finally:
         output.finish()
     if mark and not ends:

@@ -14,8 +14,9 @@ from typer import Option
 
 from tpukit.cli import parameters as flag
 from tpukit.cli.global_flags import GlobalFlags
-from tpukit.cli.python_commands import cache_variable
+from tpukit.cli.python_commands import NO_PROGRAM, cache_variable, explain_missing_program
 from tpukit.cli.toolkit import Toolkit
+from tpukit.cli.views import outcome_views
 from tpukit.clock import Deadline
 from tpukit.console import View
 from tpukit.errors import BadInput, Fix, NotFound, TransportFailed, interruption
@@ -70,7 +71,7 @@ def ssh(
     if recipe:
         line = _with_environment(toolkit, chosen, recipe, line)
     if not session:
-        return _command(toolkit, chosen, line, no_stdin)
+        return _command(toolkit, chosen, line, no_stdin, recipe)
     target = _target(toolkit, chosen, toolkit.deadline(patience), tmux=tmux)
     on_terminal = "-t" if terminal or tmux or (sys.stdin and sys.stdin.isatty()) else "-T"
     remote, proxy = _TMUX if tmux else line, toolkit.reach.dialer.proxy(target)
@@ -96,7 +97,9 @@ def _check(
         )
 
 
-def _command(toolkit: Toolkit, chosen: RemoteWorker, line: str, no_stdin: bool) -> View:
+def _command(
+    toolkit: Toolkit, chosen: RemoteWorker, line: str, no_stdin: bool, recipe: str
+) -> View:
     console = toolkit.console
     with chosen.connect() as connection:
         try:
@@ -105,6 +108,7 @@ def _command(toolkit: Toolkit, chosen: RemoteWorker, line: str, no_stdin: bool) 
                 stdin=b"" if no_stdin else _standard_input(),
                 on_output=None if console.as_json else console.write_remote,
                 deadline=Deadline.never(toolkit.clock),
+                keep=4 << 20 if console.as_json else 16 << 10,
             )
         except TransportFailed:
             chosen.check_slice()
@@ -114,13 +118,12 @@ def _command(toolkit: Toolkit, chosen: RemoteWorker, line: str, no_stdin: bool) 
             error.exists = (f"the command may still run on {chosen.label}",)
             error.fix = Fix(note="`tpukit run` ends its command, and `ssh -t` passes Ctrl-C on")
             raise error from None
-    document = {
-        "worker": chosen.index,
-        "status": done.status,
-        "stdout": done.stdout.decode("utf-8", "replace"),
-        "stderr": done.stderr.decode("utf-8", "replace"),
-    }
-    return View({"results": [document]}, status=done.status)
+    document = {"worker": chosen.index, "status": done.status, **done.streams()}
+    if done.status == NO_PROGRAM and not recipe:
+        explain_missing_program(toolkit, [chosen], recipe, line)
+    failed = {} if done.ok else {chosen: outcome_views.output(done)}
+    causes, remedies = outcome_views.known_causes(failed)
+    return View({"results": [document]}, warnings=causes, next=remedies, status=done.status)
 
 
 def _with_environment(toolkit: Toolkit, chosen: RemoteWorker, recipe: str, line: str) -> str:

@@ -33,7 +33,7 @@ def results(outcomes: Sequence[CommandOutcome], *, as_lines: bool) -> View:
         result for result in outcomes if not as_lines and not (result.value and result.value.ok)
     ]
     alone = len(outcomes) == 1
-    ends = {result.item: _output(result.value) for result in failed if result.value}
+    ends = {result.item: output(result.value) for result in failed if result.value}
     causes, remedies = known_causes(ends)
     return View(
         {"results": [_result(result) for result in outcomes]},
@@ -84,11 +84,11 @@ def _failure(result: CommandOutcome, alone: bool) -> list[str]:
     if alone or not result.value:
         return []
     label, done = result.item.label, result.value
-    written = sanitize(_output(done)).splitlines()[-_LAST_LINES:]
+    written = sanitize(output(done)).splitlines()[-_LAST_LINES:]
     return [f"{label} exited with status {done.status}", *(f"{label}: {line}" for line in written)]
 
 
-def _output(done: Completed) -> str:
+def output(done: Completed) -> str:
     """Return what a command has written to stderr, or else to stdout."""
     return (done.stderr.strip() or done.stdout.strip()).decode("utf-8", "replace")
 
@@ -101,6 +101,4 @@ def _status(result: CommandOutcome) -> int:
 
 
 def _result(result: CommandOutcome) -> dict[str, Any]:
-    names = ("stdout", "stderr") if result.value else ()
-    streams = {name: getattr(result.value, name).decode("utf-8", "replace") for name in names}
-    return {**ending(result), **streams}
+    return {**ending(result), **(result.value.streams() if result.value else {})}
