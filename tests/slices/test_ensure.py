@@ -177,6 +177,9 @@ def test_another_spec_under_the_name_is_refused_with_the_difference(
     with pytest.raises(NameTaken, match="another spec") as caught:
         create(cloud, replace(wanted, **{field: value}))
     assert told in caught.value.why
+    assert caught.value.exists == (
+        f"slice demo in {ZONE}, READY when last seen; it bills until it is deleted",
+    )
     assert len(cloud.nodes()) == 1
 
 
@@ -358,6 +361,8 @@ def test_a_name_that_is_taken_for_ever_ends_with_the_api_s_words(
     with pytest.raises(NameTaken) as caught:
         create(cloud, seconds=1800.0)
     assert words in caught.value.summary()
+    assert f"slice demo in {ZONE} may still appear" in caught.value.why
+    assert str(caught.value.otherwise) == f"tpukit delete demo --zone {ZONE}"
     assert clock.now - began < 180.0
 
 
