@@ -293,6 +293,12 @@ def test_a_lost_answer_to_a_group_without_capacity_withdraws_it_too(
     assert parts(cloud) == []
 
 
+@pytest.mark.parametrize("method", ["regionOperations.get", "zoneOperations.get"])
+def test_an_operation_that_the_api_has_forgotten_is_over(cloud: Cloud, method: str) -> None:
+    cloud.fault(method=method, status="NOT_FOUND", probability=1.0)
+    assert len(create(cloud, asked(cloud)).slice.workers) == 4
+
+
 def test_flex_start_waits_for_capacity(cloud: Cloud) -> None:
     request = asked(cloud, provisioning="flex-start")
     request = replace(request, labels={**request.labels, MAX_RUN: "3600"})

@@ -366,6 +366,14 @@ def test_a_name_that_is_taken_for_ever_ends_with_the_api_s_words(
     assert clock.now - began < 180.0
 
 
+def test_a_conflict_while_our_slice_is_made_names_it(cloud: Cloud, clock: FakeClock) -> None:
+    at_sleep(clock, 2, lambda: cloud.fault(method="nodes.get", status="ALREADY_EXISTS"))
+    with pytest.raises(NameTaken) as caught:
+        create(cloud)
+    assert "CREATING when last seen" in caught.value.exists[0]
+    assert str(caught.value.fix) == f"tpukit delete demo --zone {ZONE}"
+
+
 def test_a_name_that_is_taken_for_a_moment_is_asked_for_again(cloud: Cloud) -> None:
     cloud.fault(method="nodes.create", status="ALREADY_EXISTS", times=3)
     assert create(cloud).created

@@ -300,7 +300,10 @@ class ComputeSlices(ComputeInstances):
         if not operation:
             return
         for _ in polls(Deadline.after(self._session.clock, _PART_SECONDS), 0.2, 2.0):
-            answer = self._operation(operation)
+            try:
+                answer = self._operation(operation)
+            except NotFound:  # the API forgets operations that have ended
+                return
             if failure := self._failure_of(answer, doing):
                 raise failure
             if answer.get("status") == "DONE":

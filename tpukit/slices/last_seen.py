@@ -118,10 +118,8 @@ class LastSeen:
         """Add to an error the slice that exists or may appear, and the commands to handle it."""
         if isinstance(error, SliceLost) or error.exists:
             return  # these errors already say what exists
-        if isinstance(error, NameTaken) and not self.doubt:
-            if error.otherwise and self.state:  # our own slice, with another spec
-                error.exists = tuple(self.exists())
-            return
+        if isinstance(error, NameTaken) and error.retry == "other-zone":
+            return  # somebody else's slice has the name
         delete, lines = self.delete_command(), [error.why, self.refusal, self.silence]
         if self.state:
             error.exists = tuple(self.exists())
