@@ -123,6 +123,8 @@ class LastSeen:
         delete, lines = self.delete_command(), [error.why, self.refusal, self.silence]
         if self.state:
             error.exists = tuple(self.exists())
+            if error.otherwise and "delete" in error.otherwise.arguments:
+                delete = error.otherwise  # which may name the slice more precisely, by its API
             error.otherwise = delete if error.fix not in (None, delete) else error.otherwise
             error.fix = error.fix or delete
         elif self.doubt:
