@@ -196,6 +196,14 @@ def test_a_generation_beyond_the_api_is_refused_with_where_to_go() -> None:
         assert "docs.cloud.google.com" in refused.value.fix.note
 
 
+@pytest.mark.parametrize("text", ["v7-8", "tpu7-8", "TPU7x-8"])
+def test_a_size_of_tpu7x_has_a_line_to_paste(text: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        AcceleratorType.parse(text)
+    image = "--runtime-version v2-alpha-tpu7-ubuntu2404"
+    assert str(refused.value.fix) == f"tpukit create tpu7x-8 --allow-unlisted-type {image}"
+
+
 def test_a_runtime_version_known_to_be_bad_is_explained() -> None:
     """The reason names the good runtime version and who reported the bad one."""
     cases = [

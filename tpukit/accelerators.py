@@ -30,7 +30,7 @@ _SPELLINGS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("v6", "6"), ("v6e",)),
 }
 #: Spellings of TPU7x, TPU 8t and 8i: tpu7x-8, tpu7-8, v7x-8, v8t-8.
-_BEYOND = re.compile(r"(tpu-?|v|tpu-?v)[78][a-z]?(-.*)?")
+_BEYOND = re.compile(r"(?:tpu-?|v|tpu-?v)(?:7[a-z]?(?:-(?P<size7>[0-9]+))?|[78][a-z]?(?:-.*)?)")
 #: Real areas that look like misspelled areas with TPUs: https://cloud.google.com/about/locations
 _AREAS_WITHOUT_TPU = ("australia-southeast", "europe-southwest", "europe-central")
 _SHOWN = 40  #: characters of a refused name that an error shows
@@ -278,17 +278,17 @@ def _accelerator_type(facts: Generation, row: dict[str, Any]) -> AcceleratorType
 def _refuse(text: str) -> NoReturn:
     """Raise `BadInput` with the mistake in `text` and the nearest names."""
     plain = "".join(unicodedata.normalize("NFKC", text[: 2 * _SHOWN]).lower().split())
-    if _BEYOND.fullmatch(plain):
+    if beyond := _BEYOND.fullmatch(plain):
         # Cloud TPU documentation, "TPU software versions".
+        image = ("--runtime-version", "v2-alpha-tpu7-ubuntu2404")
+        size7, page = beyond["size7"], "follow https://docs.cloud.google.com/tpu/docs/tpu7x"
+        words = ("tpukit", "create", f"tpu7x-{size7}", "--allow-unlisted-type", *image)
+        enabled = Fix(words, f"if Google has enabled your project; else {page}")
         raise _unknown(
             text,
             "the Cloud TPU API ends at v6e, unless Google has enabled your project; TPU7x and "
             "later come through Compute Engine or GKE",
-            Fix(
-                note="tpukit create with --allow-unlisted-type --runtime-version "
-                "v2-alpha-tpu7-ubuntu2404, if Google has enabled your project; else follow "
-                "https://docs.cloud.google.com/tpu/docs/tpu7x",
-            ),
+            enabled if size7 else Fix(note=page),
         )
     head, size = _split(plain)
     meant = _SPELLINGS.get(head, ())

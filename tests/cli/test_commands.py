@@ -327,7 +327,7 @@ def test_a_type_that_is_not_listed_is_for_projects_that_google_has_enabled(
     environment = prompt_cloud.environment()
     refused = run("up", "tpu7x-8", "demo", environment=environment).says(2).err
     assert "unless Google has enabled your project" in refused
-    assert "fix: tpukit create with --allow-unlisted-type --runtime-version" in refused
+    assert "fix: tpukit create tpu7x-8 --allow-unlisted-type --runtime-version" in refused
     words = ("create", "tpu7x-8", "demo", "--allow-unlisted-type", "--runtime-version")
     told = run(*words, "tpu-ubuntu2204-base", environment=environment).says(2).err
     assert "could not be found in the zonal accelerator configurations" in told
@@ -416,6 +416,18 @@ def test_delete_again_is_not_found_unless_that_is_fine(run: Run, prompt_cloud: C
     run("delete", "demo", "--yes", environment=environment).says(3)
     result = run("delete", "demo", "--yes", "--missing-ok", "--json", environment=environment)
     assert (result.status, result.document["deleted"]) == (0, [])
+
+
+def test_a_delete_of_a_missing_slice_names_the_request_that_will_make_it(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment = prompt_cloud.environment()
+    prompt_cloud.fault(method="queuedResources.create", kind="wait", seconds=60.0)
+    assert run("queue", "create", "v3-8", "demo", environment=environment).status == 0
+    end = f"tpukit queue delete demo --zone {ZONE}"
+    assert f"fix: {end}" in run("delete", "demo", "--yes", environment=environment).says(3).err
+    done = run("delete", "demo", "--yes", "--missing-ok", environment=environment)
+    assert (done.status, f"next: {end}" in done.err) == (0, True)
 
 
 def test_one_that_is_missing_does_not_stop_the_other_deletes(run: Run, prompt_cloud: Cloud) -> None:

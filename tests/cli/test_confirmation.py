@@ -96,6 +96,13 @@ def test_on_a_terminal_several_slices_are_lines_above_the_question(prompt_cloud:
     assert ended == 2
 
 
+def test_a_question_comes_after_the_names_that_are_missing(prompt_cloud: Cloud) -> None:
+    prompt_cloud.tpu.create(naming.labelled(prompt_cloud.request("pod"), "ada", "nonce"))
+    _, shown = answered("n", ["delete", "pod", "nope"], prompt_cloud.environment())
+    assert shown.startswith("no slice nope in any zone of the project")
+    assert prompt_cloud.tpu.get(ZONE, "pod").ready
+
+
 def test_a_slice_that_takes_the_name_while_the_question_stands_stays(prompt_cloud: Cloud) -> None:
     prompt_cloud.tpu.create(naming.labelled(prompt_cloud.request("pod"), "ada", "nonce"))
 

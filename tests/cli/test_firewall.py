@@ -75,6 +75,18 @@ def test_where_several_slices_are_gone_the_zone_or_the_rule_says_which(
     assert prompt_cloud.firewall.list() == (kept,)
 
 
+def test_a_rule_whose_slice_may_be_in_a_silent_zone_is_not_missing(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    leave_a_rule(prompt_cloud)
+    silent = {"kind": "unreachable", "zone": OTHER_ZONE, "probability": 1.0}
+    prompt_cloud.fault(method="nodes.list", **silent)
+    words = ("firewall", "remove", "demo", "--zone", ZONE)
+    told = run(*words, environment=prompt_cloud.environment()).says(1).err
+    assert f"error: no answer from {OTHER_ZONE}" in told
+    assert len(prompt_cloud.firewall.list()) == 1
+
+
 def test_the_rule_of_a_slice_that_lives_elsewhere_is_never_removed(
     run: Run, prompt_cloud: Cloud
 ) -> None:

@@ -218,9 +218,12 @@ def test_what_the_queue_does_not_have_is_refused_before_anything_is_asked(
         (("--preemptible",), "has no --preemptible"),
         (("--count", "0"), "0 is not in the range"),
         (("--valid-until", "soon"), "is not a duration"),
+        (("--valid-until", "0.5s"), "is not a duration"),
+        (("--timeout", "0.5s"), "is not a duration"),
     ):
         result = run("queue", "create", "v3-8", "q", *words, environment=environment)
         assert told in result.says(2).err
+        assert "slice q:" not in result.err
     long = ("v3-8", "q" * 62, "--count", "2")  # its slices have a number at the end
     assert (
         "is not a slice name" in run("queue", "create", *long, environment=environment).says(2).err

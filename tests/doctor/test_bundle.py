@@ -91,6 +91,17 @@ def test_a_bundle_has_the_report_the_versions_the_settings_and_the_last_logs(
     assert "exists" in again.stderr
 
 
+def test_a_bundle_in_no_folder_is_refused_before_the_checks(cloud: Cloud, tmp_path: Path) -> None:
+    bundle = tmp_path / "none" / "bundle.tar.gz"
+    done = warm_tpukit.run(["doctor", "--bundle", str(bundle)], env=cloud.environment())
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines() == [
+        f"error: {bundle} is in no existing folder",
+        "fix: name another file",
+    ]
+    assert cloud.control("GET", "log")["requests"] == []
+
+
 def test_settings_that_cannot_be_read_are_in_a_bundle_of_their_own(
     cloud: Cloud, tmp_path: Path
 ) -> None:

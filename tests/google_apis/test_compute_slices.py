@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -293,6 +295,12 @@ def test_a_lost_answer_to_a_group_without_capacity_withdraws_it_too(
     assert parts(cloud) == []
 
 
+@pytest.mark.parametrize("method", ["regionOperations.get", "zoneOperations.get"])
+def test_an_operation_that_the_api_has_forgotten_is_over(cloud: Cloud, method: str) -> None:
+    cloud.fault(method=method, status="NOT_FOUND", probability=1.0)
+    assert len(create(cloud, asked(cloud)).slice.workers) == 4
+
+
 def test_flex_start_waits_for_capacity(cloud: Cloud) -> None:
     request = asked(cloud, provisioning="flex-start")
     request = replace(request, labels={**request.labels, MAX_RUN: "3600"})
@@ -326,6 +334,74 @@ def test_another_s_policy_of_the_name_is_not_used_and_not_deleted(cloud: Cloud) 
     with pytest.raises(NameTaken, match="another resource policy demo-b"):
         create(cloud, asked(cloud))
     assert parts(cloud) == ["demo-b"]
+
+
+def machine_beside(cloud: Cloud) -> str:
+    """Make a machine without TPUs that has the name of our slice, and return its full name."""
+    records = cloud.server.service.context.state.instances
+    create(cloud, asked(cloud, "other", accelerator_type="v6e-1"))
+    name = f"projects/{PROJECT}/zones/{ZONE}/instances/demo"
+    text = json.dumps(records.pop(f"projects/{PROJECT}/zones/{ZONE}/instances/other"))
+    machine = json.loads(text.replace("other", "demo").replace("ct6e-standard-1t", "n2-standard-4"))
+    records[name] = machine
+    return name
+
+
+def test_a_machine_without_tpus_that_has_the_name_of_our_slice_is_left_alone(cloud: Cloud) -> None:
+    name = machine_beside(cloud)
+    records = cloud.server.service.context.state.instances
+    before = records[name]
+    slice_ = create(cloud, asked(cloud)).slice
+    assert slice_.workers[0] != slice_.workers[1]
+    cloud.tpu.update(ZONE, "demo", SliceChange({"a": "b"}))
+    for act in (cloud.tpu.start, cloud.tpu.stop):
+        with pytest.raises(BadInput):
+            act(ZONE, "demo")
+    delete(cloud, slice_)
+    assert records == {name: before}
+
+
+def theirs(cloud: Cloud, kind: str) -> None:
+    """Let somebody else have a part of the name that a part of ours needs."""
+    state = cloud.server.service.context.state
+    create(cloud, asked(cloud))
+    kept = getattr(state, kind)
+    for records in (state.groups, state.templates, state.policies, state.instances, state.disks):
+        for name in [*records]:
+            text = json.dumps(records.pop(name)).replace("tpukit", "theirs")
+            if records is kept:
+                text = re.sub("(instanceTemplates|resourcePolicies)/demo-b", r"\1/hers", text)
+                records[name] = json.loads(text)
+
+
+@pytest.mark.parametrize(
+    ("kind", "named"),
+    [
+        ("groups", "instance group demo"),
+        ("templates", "instance template demo-b"),
+        ("policies", "resource policy demo-b"),
+    ],
+)
+def test_a_part_of_somebody_else_s_that_has_the_name_of_ours_ends_a_create_at_once(
+    cloud: Cloud, clock: FakeClock, kind: str, named: str
+) -> None:
+    theirs(cloud, kind)
+    left, began = parts(cloud), clock.now
+    with pytest.raises(NameTaken, match=f"another {named} exists") as caught:
+        create(cloud, asked(cloud))
+    assert (parts(cloud), caught.value.exists, caught.value.why) == (left, (), "")
+    assert clock.now - began < 60.0
+
+
+def test_a_machine_without_tpus_that_has_the_name_of_one_worker_ends_a_create_at_once(
+    cloud: Cloud, clock: FakeClock
+) -> None:
+    machine_beside(cloud)
+    began = clock.now
+    with pytest.raises(NameTaken, match="another machine demo exists") as caught:
+        create(cloud, asked(cloud, accelerator_type="v6e-1"))
+    assert (caught.value.exists, caught.value.why) == ((), "")
+    assert clock.now - began < 60.0
 
 
 def test_the_preemption_of_one_worker_is_the_slice_s(cloud: Cloud) -> None:
@@ -374,7 +450,7 @@ def test_an_update_changes_all_workers_and_keeps_the_items_of_each(cloud: Cloud)
         assert (items["new"], record["instance"]["labels"]) == ("item", {"a": "b"})
         numbers.add(items["agent-worker-number"])
     assert numbers == {"0", "1", "2", "3"}
-    assert len(cloud.tpu.operations(ZONE, "demo", "update")) == 12
+    assert len(cloud.calls("instances.setLabels")) == 4
 
 
 def test_an_update_gives_no_worker_the_number_of_another(cloud: Cloud) -> None:

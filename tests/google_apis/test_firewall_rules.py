@@ -142,6 +142,15 @@ def test_a_wait_that_the_server_holds_back_is_waited_for(cloud: Cloud) -> None:
         assert len(server.seen) == 2
 
 
+def test_an_operation_that_is_not_found_is_neither_a_missing_slice_nor_a_missing_rule(
+    cloud: Cloud,
+) -> None:
+    running = json_reply(200, {"name": "o", "status": "RUNNING"})
+    missing = json_reply(404, {"error": {"status": "NOT_FOUND", "message": "no"}})
+    with scripted(running, missing) as server, pytest.raises(BadInput):
+        ComputeFirewall(cloud.session, PROJECT, server.url).delete("r")
+
+
 def test_an_operation_that_never_ends_passes_its_deadline(cloud: Cloud, clock: FakeClock) -> None:
     running = json_reply(200, {"name": "o", "status": "RUNNING"})
     with scripted(running) as server, pytest.raises(DeadlinePassed):

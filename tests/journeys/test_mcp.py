@@ -6,6 +6,7 @@ import asyncio
 import gc
 import json
 import os
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, nullcontext
@@ -84,17 +85,56 @@ class Agent:
 
 
 @asynccontextmanager
-async def agent(person: Tpukit, **variables: str) -> AsyncIterator[Agent]:
+async def agent(
+    person: Tpukit, folder: Path | None = None, **variables: str
+) -> AsyncIterator[Agent]:
     from mcp import Client, StdioServerParameters  # half a second, in each process of the tests
 
     parameters = StdioServerParameters(
         command=sys.executable,
         args=["-P", "-m", "tpukit", "mcp"],
         env={**person.environment, **variables},
-        cwd=person.home,
+        cwd=folder or person.home,
     )
     async with Client(parameters) as client:
         yield Agent(client)
+
+
+def test_a_project_file_that_is_not_trusted_stops_only_the_tools_that_need_it(
+    person: Tpukit,
+) -> None:
+    folder = person.home / "project"
+    folder.mkdir()
+    (folder / "tpukit.toml").write_text('apis = "tpu,compute"\nrates = "v3=9"\n')
+
+    async def work() -> None:
+        async with agent(person, folder, TPUKIT_RATES="") as call:
+            assert (await call("limits"))["types"] == ["v3-8"]
+            assert await call("estimate", accelerator_type="v3-8", hours=2) == {"price": None}
+            assert (await call("find_capacity", accelerator_type="v3-8"))["permitted"]
+            told = await call.refused("slices", {})
+            assert f"fix: tpukit config trust {folder / 'tpukit.toml'}" in told
+            assert "a person decides that, not an agent" in told
+
+    asyncio.run(work())
+
+
+def test_a_client_that_has_ended_is_no_defect_of_the_server(person: Tpukit) -> None:
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}}
+    hello["clientInfo"] = {"name": "test", "version": "1"}
+    call = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "tpukit", "mcp"],
+        env=person.environment,
+        input=f"{json.dumps(call)}\n".encode(),
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 @pytest.mark.journey

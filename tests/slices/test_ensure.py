@@ -177,6 +177,9 @@ def test_another_spec_under_the_name_is_refused_with_the_difference(
     with pytest.raises(NameTaken, match="another spec") as caught:
         create(cloud, replace(wanted, **{field: value}))
     assert told in caught.value.why
+    assert caught.value.exists == (
+        f"slice demo in {ZONE}, READY when last seen; it bills until it is deleted",
+    )
     assert len(cloud.nodes()) == 1
 
 
@@ -358,7 +361,17 @@ def test_a_name_that_is_taken_for_ever_ends_with_the_api_s_words(
     with pytest.raises(NameTaken) as caught:
         create(cloud, seconds=1800.0)
     assert words in caught.value.summary()
+    assert f"slice demo in {ZONE} may still appear" in caught.value.why
+    assert str(caught.value.otherwise) == f"tpukit delete demo --zone {ZONE}"
     assert clock.now - began < 180.0
+
+
+def test_a_conflict_while_our_slice_is_made_names_it(cloud: Cloud, clock: FakeClock) -> None:
+    at_sleep(clock, 2, lambda: cloud.fault(method="nodes.get", status="ALREADY_EXISTS"))
+    with pytest.raises(NameTaken) as caught:
+        create(cloud)
+    assert "CREATING when last seen" in caught.value.exists[0]
+    assert str(caught.value.fix) == f"tpukit delete demo --zone {ZONE}"
 
 
 def test_a_name_that_is_taken_for_a_moment_is_asked_for_again(cloud: Cloud) -> None:

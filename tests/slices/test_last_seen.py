@@ -43,7 +43,7 @@ def test_an_interruption_before_the_first_look_says_that_nobody_has_looked() -> 
 
 def test_a_name_that_is_somebody_else_s_and_a_slice_never_seen_are_not_ours_to_name() -> None:
     for error, seen in (
-        (NameTaken("taken"), LastSeen("demo", "z", "READY")),
+        (NameTaken("taken", retry="other-zone"), LastSeen("demo", "z", "READY")),
         (TpukitError("refused"), LastSeen("demo", "z")),
     ):
         with pytest.raises(TpukitError) as caught, naming_what_exists(seen):

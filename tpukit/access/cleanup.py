@@ -250,6 +250,7 @@ class Cleanup:
         Raises:
             NotFound: there is no such slice, and no rule of a deleted one.
             BadInput: several deleted slices of that name have left a rule.
+            TpukitError: the rules or the slices could not be read.
         """
         for rules, rule in self._rules():
             if rule.name == name:
@@ -259,7 +260,7 @@ class Cleanup:
             return self.firewall.of(slice_.network_project), ssh_rule.rule_name(slice_)
         except NotFound:
             tag = ssh_rule.tag(self.project, zone, name)
-            gone = [(rules, rule.name) for rules, rule in self.left_over([name])]
+            gone = [(rules, rule.name) for rules, rule in self._left_over([name])]
             left = [rule for rule in gone if not zone or rule[1] == tag]
             if not left:
                 raise
@@ -278,18 +279,23 @@ class Cleanup:
         `names` limit the slices; None means all. A `TpukitError` becomes a warning, with no rules.
         """
         try:
-            there = [] if names == [] else self._rules()
-            if names is not None:
-                there = [rule for rule in there if any(ssh_rule.is_for(rule[1], n) for n in names)]
-            listed = self.provider.list("-") if there else SliceList(())
-            if listed.unreachable:
-                raise TpukitError(f"no answer from {', '.join(listed.unreachable)}")
-            ours, apis = [rule for _, rule in there], self.provider.apis
-            gone = ssh_rule.left_over(ours, listed.slices, self.project, apis)
-            beside = ssh_rule.slices_beside(self.others, "-") if gone else []
+            return self._left_over(names)
         except TpukitError as error:
             self.on_warning(f"firewall rules were not checked: {error.summary()}")
             return ()
+
+    def _left_over(
+        self, names: Sequence[str] | None
+    ) -> Sequence[tuple[FirewallProvider, FirewallRule]]:
+        there = [] if names == [] else self._rules()
+        if names is not None:
+            there = [rule for rule in there if any(ssh_rule.is_for(rule[1], n) for n in names)]
+        listed = self.provider.list("-") if there else SliceList(())
+        if listed.unreachable:
+            raise TpukitError(f"no answer from {', '.join(listed.unreachable)}")
+        ours, apis = [rule for _, rule in there], self.provider.apis
+        gone = ssh_rule.left_over(ours, listed.slices, self.project, apis)
+        beside = ssh_rule.slices_beside(self.others, "-") if gone else []
         gone = ssh_rule.left_over(gone, beside, self.project, apis)
         return [(rules, rule) for rules, rule in there if rule in gone]
 

@@ -235,7 +235,8 @@ def _prepare(
     problems += [error for error in [seen["slice"].error] if isinstance(error, BadInput)]
     _raise_all([problem for problem in problems if problem])
     if slice_ is not None and slice_.state != "DELETING":
-        check_same(slice_, request)
+        with naming_what_exists(last_seen(context.provider, slice_)):
+            check_same(slice_, request)
     if not firewall or (slice_ is not None and slice_.lost):
         return None
     target = slice_ or expected
@@ -363,7 +364,8 @@ def end_lost(cleanup: Cleanup, requests: Sequence[SliceRequest], deadline: Deadl
                     cleanup.end(left, deadline)
             continue
         if slice_.lost:
-            check_same(slice_, request)
+            with naming_what_exists(last_seen(provider, slice_)):
+                check_same(slice_, request)
             cleanup.end(slice_, deadline, is_due=_is_lost)
 
 

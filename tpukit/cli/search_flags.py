@@ -23,15 +23,15 @@ from tpukit.cli.toolkit import Toolkit
 from tpukit.console import View
 from tpukit.errors import BadInput, Fix, NoCapacity, TpukitError
 from tpukit.models import QUEUE_ONLY, SliceRequest
-from tpukit.slices.capacity import Search
+from tpukit.slices.capacity import ASKING_SECONDS, Search
 from tpukit.slices.lifetime import CLAIM
 from tpukit.slices.naming import LOOKING, SEARCH
 from tpukit.slices.quota_names import needs
 from tpukit.slices.refusals import AFTER_FIX, Refusal, place
 from tpukit.text import one_line
 
-#: How long a search, also of a watch, lasts by default.
-MAX_WAIT = "6h"
+#: How long a search lasts by default, as a flag.
+MAX_WAIT = f"{ASKING_SECONDS / 3600:g}h"
 
 
 @dataclass(frozen=True)

@@ -140,8 +140,7 @@ def write_bundle(
             for name, text in texts.items():
                 _add(archive, name, text.encode())
     except OSError as error:
-        fix = Fix(note="name another file") if isinstance(error, FileExistsError) else None
-        what = f"cannot write {shown_path(path)}"
+        what, fix = f"cannot write {shown_path(path)}", Fix(note="name another file")
         raise BadInput(what, reason=error.strerror or "", fix=fix) from error
     return [*texts]
 

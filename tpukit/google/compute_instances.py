@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 from uuid import uuid4
 
-from tpukit.errors import BadInput, NotFound, TpukitError
+from tpukit.errors import BadInput, Fix, NameTaken, NotFound, TpukitError
 from tpukit.google import instance_json
 from tpukit.google.compute_machines import types_on
 from tpukit.google.failures import from_operation, to_error
@@ -37,11 +38,8 @@ from tpukit.text import one_line
 _PREEMPTED = "compute.instances.preempted"
 #: The states that a preemption may explain. A group is REPAIRING if some of its machines run on.
 _ENDING = ("STOPPING", "STOPPED", "REPAIRING")
-#: The types of operations of our verbs.
-_VERBS = {
-    "delete": ("delete", "compute.instanceGroupManagers.delete"),
-    "update": ("setLabels", "setTags", "setMetadata"),
-}
+#: The types of operations that delete a slice.
+_DELETES = ("delete", "compute.instanceGroupManagers.delete")
 
 
 class ComputeInstances(RestProvider):
@@ -95,15 +93,22 @@ class ComputeInstances(RestProvider):
 
     def create(self, request: SliceRequest) -> str:
         instance_json.check_capacity(request.provisioning, request.reservation)
-        created = request.labels.get("tpukit-created", "")
-        return self._write(
-            f"create slice {request.name}",
-            "POST",
-            f"zones/{request.zone}/instances",
-            instance_json.insert_fields(request),
-            given=instance_json.request_id(request, created),
-            creates=True,
-        )
+        created, doing = request.labels.get("tpukit-created", ""), f"create slice {request.name}"
+        try:
+            return self._write(
+                doing,
+                "POST",
+                f"zones/{request.zone}/instances",
+                instance_json.insert_fields(request),
+                given=instance_json.request_id(request, created),
+                creates=True,
+            )
+        except NameTaken as taken:
+            with suppress(NotFound):
+                url = self._instance(request.zone, request.name)
+                if not instance_json.is_slice(self._session.rest(doing, "GET", url)):
+                    raise taken_by_others(doing, f"machine {request.name}") from taken
+            raise
 
     def delete(self, zone: str, name: str) -> str:
         return self._write(f"delete slice {name}", "DELETE", f"zones/{zone}/instances/{name}")
@@ -138,13 +143,19 @@ class ComputeInstances(RestProvider):
         return operation
 
     def operations(self, zone: str, name: str, verb: str, since: str = "") -> frozenset[str]:
+        """Return the operations that delete a slice.
+
+        Those that update it matter to nobody: its fingerprints let no update undo another.
+        """
+        if verb == "update":
+            return frozenset()
         kinds = ("instances", "instanceGroupManagers")
         targets = tuple(f"/zones/{zone}/{kind}/{name}" for kind in kinds)
         return frozenset(
             f"projects/{self._project}/zones/{zone}/operations/{one_line(operation['name'])}"
             for operation in self._operations(zone)
             if str(operation.get("targetLink")).endswith(targets)
-            and operation.get("operationType") in _VERBS[verb]
+            and operation.get("operationType") in _DELETES
             and instance_json.utc(str(operation.get("insertTime") or ""))[:19] >= since[:19]
         )
 
@@ -260,6 +271,15 @@ class ComputeInstances(RestProvider):
 
     def _instance(self, zone: str, name: str) -> str:
         return f"{self._url}/zones/{zone}/instances/{name}"
+
+
+def taken_by_others(doing: str, thing: str) -> NameTaken:
+    """Return the error if a part of a slice has the name of somebody else's thing."""
+    return NameTaken(
+        f"cannot {doing}: another {thing} exists",
+        fix=Fix(note="choose another name"),
+        retry="other-zone",
+    )
 
 
 def errors_of(document: Any, doing: str) -> TpukitError:

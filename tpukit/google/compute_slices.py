@@ -26,7 +26,7 @@ from tpukit.errors import (
     TpukitError,
 )
 from tpukit.google import group_json, instance_json
-from tpukit.google.compute_instances import ComputeInstances, errors_of
+from tpukit.google.compute_instances import ComputeInstances, errors_of, taken_by_others
 from tpukit.google.compute_machines import shape_of
 from tpukit.google.group_json import SliceParts
 from tpukit.google.node_json import field
@@ -80,7 +80,14 @@ class ComputeSlices(ComputeInstances):
         doing, template = f"create slice {request.name}", group_json.template_fields(request)
         place = f"regions/{region_of(request.zone)}/instanceTemplates"
         parts = SliceParts(request.zone, request.name, template)
-        operation = self._write(doing, "POST", place, template, creates=True)
+        try:
+            operation = self._write(doing, "POST", place, template, creates=True)
+        except NameTaken as taken:
+            own = f"{place}/{template['name']}"
+            there = replace(parts, template=self._template(doing, own))
+            if there.template and not there.ours:
+                raise taken_by_others(doing, f"instance template {template['name']}") from taken
+            raise
         try:
             self._wait(doing, operation)
             return self._completed(doing, parts)
@@ -146,20 +153,6 @@ class ComputeSlices(ComputeInstances):
         for member in reversed(parts.members):
             operation = super().update(zone, str(member["name"]), change)
         return operation
-
-    def operations(self, zone: str, name: str, verb: str, since: str = "") -> frozenset[str]:
-        """Return the names of operations, which for an update are those of all machines."""
-        own = super().operations(zone, name, verb, since)
-        if verb != "update" or self._is_machine(zone, name):
-            return own
-        try:
-            members = self._several(zone, name).members
-        except NotFound:
-            return own
-        found = (
-            super(ComputeSlices, self).operations(zone, m["name"], verb, since) for m in members
-        )
-        return own.union(*found)
 
     def failure(self, operation: str, doing: str) -> TpukitError | None:
         """Return why an operation failed. A group is one: it fails if it cannot make its machines.
@@ -253,10 +246,20 @@ class ComputeSlices(ComputeInstances):
         body = group_json.group_fields(parts, self._project)
         group = group_json.group_path(parts.zone, parts.name)
         # If a call with a lost answer made it, or if it is slow, the next read shows it.
-        with suppress(NameTaken, DeadlinePassed):
+        with suppress(DeadlinePassed):
             collection = group.rpartition("/")[0]
-            self._wait(doing, self._write(doing, "POST", collection, body, creates=True))
+            try:
+                self._wait(doing, self._write(doing, "POST", collection, body, creates=True))
+            except NameTaken as taken:
+                self._check_group(doing, group, body, taken)
         return f"projects/{self._project}/{group}"
+
+    def _check_group(self, doing: str, path: str, body: group_json.Json, taken: NameTaken) -> None:
+        """Raise `NameTaken` if the group of that name was made from another template than ours."""
+        with suppress(NotFound):
+            has = self._session.rest(doing, "GET", f"{self._url}/{path}")
+            if group_json.template_of(has) != group_json.template_of(body):
+                raise taken_by_others(doing, f"instance group {body['name']}") from taken
 
     def _make_policy(self, doing: str, parts: SliceParts) -> None:
         """Make the policy and wait for it, unless it exists; raise `NameTaken` if not as ours."""
@@ -268,10 +271,7 @@ class ComputeSlices(ComputeInstances):
             self._wait(doing, self._write(doing, "POST", path, body, creates=True))
             return
         if not group_json.is_same_policy(has, body):
-            raise NameTaken(
-                f"cannot {doing}: another resource policy {body['name']} exists",
-                fix=Fix(note="choose another name"),
-            )
+            raise taken_by_others(doing, f"resource policy {body['name']}")
 
     def _undo(self, parts: SliceParts, error: TpukitError) -> None:
         """Remove what a refused create has made; if that fails too, say it in the error."""
@@ -300,7 +300,10 @@ class ComputeSlices(ComputeInstances):
         if not operation:
             return
         for _ in polls(Deadline.after(self._session.clock, _PART_SECONDS), 0.2, 2.0):
-            answer = self._operation(operation)
+            try:
+                answer = self._operation(operation)
+            except NotFound:  # the API forgets operations that have ended
+                return
             if failure := self._failure_of(answer, doing):
                 raise failure
             if answer.get("status") == "DONE":
@@ -333,9 +336,10 @@ class ComputeSlices(ComputeInstances):
         return self._machine(zone, name) is not None
 
     def _machine(self, zone: str, name: str) -> Any:
-        """Return the instance of that name, or None."""
+        """Return the instance of that name, or None if it does not exist or has no TPUs."""
         with suppress(NotFound):
-            return self._session.rest(f"read slice {name}", "GET", self._instance(zone, name))
+            instance = self._session.rest(f"read slice {name}", "GET", self._instance(zone, name))
+            return instance if instance_json.is_slice(instance) else None
         return None
 
     def _check_alone(self, doing: str, instance: Any) -> None:

@@ -121,7 +121,7 @@ class ComputeFirewall(FirewallProvider):
                 return _raise_failed(doing, operation, named)
             wait = f"{self._global}/operations/{_operation_name(doing, operation)}/wait"
             held = self._session.holding(HELD_SECONDS, deadline)
-            operation = held.rest(doing, "POST", wait)
+            operation = held.rest(doing, "POST", wait, named=False)
         raise DeadlinePassed(f"cannot {doing} in {OPERATION_SECONDS:g} s; it may still succeed")
 
     def _body(self, rule: FirewallRule) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 
 from tpukit import __version__
-from tpukit.errors import TpukitError
+from tpukit.errors import SecurityRefusal, TpukitError
 from tpukit.mcp import skill
 from tpukit.mcp.tools import Json, Tools
 
@@ -43,7 +43,10 @@ def serve(tools: Tools, say: Callable[[str], None]) -> None:
         *(tools.run, tools.logs, tools.diagnose, tools.delete),
     ):
         server.add_tool(_told(tool), name=tool.__name__)
-    server.run("stdio")
+    try:
+        server.run("stdio")
+    except* BrokenPipeError:  # the client has ended, and nobody waits for this answer
+        pass
 
 
 def _told(tool: Callable[..., Awaitable[Json]]) -> Callable[..., Awaitable[Json]]:
@@ -54,6 +57,8 @@ def _told(tool: Callable[..., Awaitable[Json]]) -> Callable[..., Awaitable[Json]
         try:
             return await tool(*values, **named)
         except TpukitError as error:
-            raise ToolError("\n".join(error.lines())) from error
+            theirs = isinstance(error, SecurityRefusal)
+            note = ["note: a person decides that, not an agent"] if theirs else []
+            raise ToolError("\n".join([*error.lines(), *note])) from error
 
     return told

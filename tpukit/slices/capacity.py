@@ -52,6 +52,8 @@ from tpukit.slices.refusals import LATER, NEVER, Refusal, documents, doubtful, n
 from tpukit.slices.refusals import place as in_words
 from tpukit.text import counted
 
+#: Seconds for which a search, also of a watch, asks again by default.
+ASKING_SECONDS = 6 * 3600.0
 #: The shortest and longest pause in seconds between two rounds; a round asks every place once.
 PAUSE = (30.0, 120.0)
 #: The first and longest pause in seconds before asking again for zones that do not answer.

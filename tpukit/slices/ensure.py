@@ -162,6 +162,9 @@ class _Creation:
             self.operation = self.provider.create(self.request)
             self.seen.state, self.until = "requested", None
         except NameTaken as taken:  # it has just appeared; the next read shows its owner
+            if taken.retry == "other-zone":  # something else has the name, and keeps it
+                self._nothing_is_left()
+                raise
             self._look_on(taken)
         except Doubtful as doubt:
             if self.unconfirmed is None:

@@ -116,11 +116,15 @@ class LastSeen:
 
     def complete(self, error: TpukitError) -> None:
         """Add to an error the slice that exists or may appear, and the commands to handle it."""
-        if isinstance(error, (NameTaken, SliceLost)) or error.exists:
+        if isinstance(error, SliceLost) or error.exists:
             return  # these errors already say what exists
+        if isinstance(error, NameTaken) and error.retry == "other-zone":
+            return  # somebody else's slice has the name
         delete, lines = self.delete_command(), [error.why, self.refusal, self.silence]
         if self.state:
             error.exists = tuple(self.exists())
+            if error.otherwise and "delete" in error.otherwise.arguments:
+                delete = error.otherwise  # which may name the slice more precisely, by its API
             error.otherwise = delete if error.fix not in (None, delete) else error.otherwise
             error.fix = error.fix or delete
         elif self.doubt:

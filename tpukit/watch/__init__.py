@@ -2,3 +2,6 @@
 
 Slices are handled in `slices`, commands on them in `jobs`. Nothing here prints.
 """
+
+#: How often a watch makes its slice again, at most and by default.
+RECOVERIES = 100

@@ -22,7 +22,9 @@ from tpukit.google.node_json import CAPACITY, MAX_RUN
 from tpukit.models import DataDisk, Documented, Slice, SliceChange, SliceRequest
 from tpukit.paths import exclusively, private_directory, recall_json, replace_file
 from tpukit.slices import lifetime, naming
+from tpukit.slices.capacity import ASKING_SECONDS
 from tpukit.text import shown_path
+from tpukit.watch import RECOVERIES
 
 #: The states of an open watch: its slice exists, or its slice is lost.
 WATCHING, RECOVERING = "watching", "recovering"
@@ -64,8 +66,8 @@ class WatchSpec:
     variable_file: str = ""
     firewall: bool = True
     source_ranges: tuple[str, ...] = ()
-    recoveries: int = 100  #: at most
-    max_wait: float = 6 * 3600.0  #: seconds for capacity, each time
+    recoveries: int = RECOVERIES  #: at most
+    max_wait: float = ASKING_SECONDS  #: for capacity, each time
     delete_when_done: bool = False
     clean: bool = False  #: True if the command needs a clean slice
     ray: tuple[str, ...] = ()  #: the slices of its Ray cluster, that of the head first

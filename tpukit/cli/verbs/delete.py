@@ -61,6 +61,9 @@ def delete(
     limit = flag.seconds(timeout)
     sought = partial(_sought, toolkit, names or [], label, foreign)
     slices, requests, missing = sought(toolkit.deadline(limit))
+    if (slices or requests) and toolkit.questions.possible:
+        for error in missing.values():  # before the question, whose answer may depend on it
+            toolkit.console.say(error.what)
     _warn_of_others(toolkit, slices, toolkit.deadline(limit))
     confirmation.confirm(toolkit, "delete", slices, force=force, always=not dry_run)
     for request in requests:
@@ -92,6 +95,10 @@ def delete(
         for fix in after:
             toolkit.console.suggest(fix)
         raise cleanup.not_deleted(failed, done.names)
+    # A request that still waits makes a slice later, and that bills.
+    after += [
+        error.fix for error in missing.values() if error.fix and "queue" in error.fix.arguments
+    ]
     rows = [[name] for name in done.names]
     return View({"deleted": done.names}, rows=rows, next=after, status=int(bool(done.rules)))
 

@@ -70,12 +70,14 @@ def doctor(
         raise BadInput(
             "--clean needs a slice", fix=Fix(note="name one: tpukit doctor NAME --clean")
         )
-    if how.bundle and Path(how.bundle).exists():
-        raise BadInput(f"{one_line(how.bundle)} exists", fix=Fix(note="name another file"))
+    bundle = Path(how.bundle)
+    if how.bundle and (bundle.exists() or not bundle.parent.is_dir()):
+        wrong = "exists" if bundle.exists() else "is in no existing folder"
+        raise BadInput(f"{one_line(how.bundle)} {wrong}", fix=Fix(note="name another file"))
     if how.accelerator_type:
         AcceleratorType.parse(spelled(how.accelerator_type))
     if how.bundle:
-        _check_settings(toolkit, Path(how.bundle))
+        _check_settings(toolkit, bundle)
     patience = flag.seconds(timeout)
     findings = _findings(toolkit, name, how, patience)
     if how.fix and (done := repair(findings)):
@@ -83,7 +85,7 @@ def doctor(
             toolkit.console.say(line)
         findings = _findings(toolkit, name, how, patience)
     if how.bundle:
-        _write_bundle(toolkit, Path(how.bundle), findings)
+        _write_bundle(toolkit, bundle, findings)
     return shown(findings, toolkit.console.complete)
 
 

@@ -40,6 +40,7 @@ def mcp(toolkit: Toolkit, skill: Skill = False) -> View:
         raise BadInput("the package mcp is not installed", fix=fix) from error
     from tpukit.mcp.limits import Limits
     from tpukit.mcp.tools import Tools
+    from tpukit.slices.lifetime import rates_of
 
     same_cloud = replace(toolkit.flags, zone="").complete(
         Fix.command("tpukit", "list"), toolkit.environ
@@ -48,7 +49,8 @@ def mcp(toolkit: Toolkit, skill: Skill = False) -> View:
         [sys.executable, "-P", "-m", *same_cloud.arguments[:-1]],
         Limits.from_settings(toolkit.settings.get),
         lambda: toolkit.cloud.owner,
-        toolkit.cloud.rates,
+        # Rates in a file that is not trusted do not count, and hinder no tool.
+        rates_of(toolkit.settings.values["rates"].value),
         toolkit.paths.agent_lock,
         toolkit.console.say,
     )

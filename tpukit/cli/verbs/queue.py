@@ -68,26 +68,25 @@ def create(
     from tpukit.slices.queue_requests import ensure_queued
 
     accelerator, name = wanted(accelerator_type, name)
+    limit = flag.seconds(timeout)
+    valid = flag.life(queue.valid_until, "--valid-until") if queue.valid_until else None
     toolkit.cloud.check_given("project", "zone")
     zone = toolkit.settings.get("zone")
     (slice_request,) = slice_requests(toolkit, name, [(accelerator, zone, options)])
-    say_wanted(toolkit.console, [slice_request])
     if slice_request.provisioning == "preemptible":
         raise BadInput("the queue has no --preemptible", fix=Fix(note="--spot is its newer form"))
-    request = QueueRequest(
-        with_access(slice_request, toolkit.reach.context()),
-        queue.count,
-        flag.life(queue.valid_until, "--valid-until") if queue.valid_until else None,
-    )
-    naming.check_name(request.names[-1])
+    naming.check_name(QueueRequest(slice_request, queue.count).names[-1])
+    say_wanted(toolkit.console, [slice_request])
+    asked = with_access(slice_request, toolkit.reach.context())
+    request = QueueRequest(asked, queue.count, valid)
     if options.ttl:
         toolkit.console.warn("--ttl counts from now on, also while the request waits")
-    deadline = toolkit.deadline(flag.seconds(timeout))
+    deadline = toolkit.deadline(limit)
 
     def act(by: Toolkit) -> tuple[QueuedResource, bool]:
-        limit, say = by.deadline(deadline.remaining()), by.display.say_state(slice_request.name)
+        left, say = by.deadline(deadline.remaining()), by.display.say_state(slice_request.name)
         return ensure_queued(
-            by.cloud.provider, request, deadline=limit, journal=by.cloud.journal, on_state=say
+            by.cloud.provider, request, deadline=left, journal=by.cloud.journal, on_state=say
         )
 
     if dry_run:

@@ -18,7 +18,7 @@ from tpukit.cli.requirement_flags import (
     on_top,
     warn_of_experiments,
 )
-from tpukit.cli.search_flags import MAX_WAIT, ONE_PLACE, CapacityFlags, planned_search, search
+from tpukit.cli.search_flags import ONE_PLACE, CapacityFlags, planned_search, search
 from tpukit.cli.stages import job_progress
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.verbs.reap import with_room
@@ -26,6 +26,7 @@ from tpukit.cli.views import up_views
 from tpukit.console import View
 from tpukit.errors import BadInput, Fix
 from tpukit.slices import lifetime
+from tpukit.slices.capacity import ASKING_SECONDS
 
 if TYPE_CHECKING:
     from tpukit.access.context import Context
@@ -232,5 +233,5 @@ def _kept(
         editable=flags.editable,
         firewall=firewall,
         source_ranges=context.source_ranges,
-        max_wait=capacity.seconds or flag.seconds(MAX_WAIT),
+        max_wait=capacity.seconds or ASKING_SECONDS,
     )

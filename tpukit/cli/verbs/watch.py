@@ -22,6 +22,7 @@ from tpukit.console import Console, View
 from tpukit.errors import BadInput, Fix, NotFound, interruption
 from tpukit.provision import recipe_names
 from tpukit.slices import naming
+from tpukit.watch import RECOVERIES
 
 if TYPE_CHECKING:
     from tpukit.cli.toolkit.cloud import Cloud
@@ -46,7 +47,7 @@ class WatchFlags:
     ] = ""
     recoveries: Annotated[
         int, Option(metavar="N", help="Most times to make the slice again.", min=0)
-    ] = 100
+    ] = RECOVERIES
     max_wait: Annotated[
         str, Option(metavar="DURATION", help="How long to try for capacity, each time.")
     ] = MAX_WAIT
