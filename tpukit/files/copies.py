@@ -14,7 +14,7 @@ from typing import Literal
 
 from tpukit.errors import BadInput, Fix
 from tpukit.files.download import Source, download
-from tpukit.files.payload import file_payload, tree_members, tree_payload
+from tpukit.files.payload import Payload, file_payload, tree_members, tree_payload
 from tpukit.files.spread import distribute
 from tpukit.files.upload import Placement, TransferContext
 from tpukit.ssh.fan_out import Outcome, fan_out
@@ -81,8 +81,16 @@ def upload(
 ) -> list[Outcome[RemoteWorker, str]]:
     """Copy files and folders to every worker.
 
-    A single file is not sent to workers that already have it; folders are always sent. Raises
-    `BadInput` if a source does not exist, or two have the same name.
+    A single file is not sent to workers that already have it; folders are always sent.
+    """
+    payload, placement = packed(copy)
+    return distribute(payload, workers, context, placement)
+
+
+def packed(copy: Copy) -> tuple[Payload, Placement]:
+    """Return the bytes that an upload sends, and their place on the workers.
+
+    Raises `BadInput` if a source does not exist, or two have the same name.
     """
     paths = [path for word in copy.sources for path in _local(word)]
     into = copy.into or len(paths) > 1
@@ -90,13 +98,11 @@ def upload(
     target = copy.destination.rstrip("/") or "/"
     if len(paths) == 1 and first.is_file():
         mode = stat.S_IMODE(first.stat().st_mode) & 0o777
-        place = Placement(target, name, into, mode, "file")
-        return distribute(file_payload(first), workers, context, place)
+        return file_payload(first), Placement(target, name, into, mode, "file")
     names = [_name(path) for path in paths]
     _check_names(names)
     trees = [tree_members(path.resolve(), name) for path, name in zip(paths, names, strict=True)]
-    place = Placement(target, name, into, kind="tree")
-    return distribute(tree_payload(list(chain(*trees))), workers, context, place)
+    return tree_payload(list(chain(*trees))), Placement(target, name, into, kind="tree")
 
 
 def fetch(
