@@ -28,6 +28,12 @@ def facts(accelerator_type: str, count: int) -> SliceFacts:
     return SliceFacts.of(node, workers)
 
 
+def bounds(slice_facts: SliceFacts) -> tuple[str, str]:
+    """Return the bounds of the slice in workers, and of a worker in chips."""
+    told = dict(slice_facts.tpu_env(0))
+    return told["HOST_BOUNDS"], told["CHIPS_PER_HOST_BOUNDS"]
+
+
 @pytest.mark.parametrize(
     ("accelerator_type", "count", "worker_bounds", "chip_bounds"),
     [
@@ -44,16 +50,15 @@ def facts(accelerator_type: str, count: int) -> SliceFacts:
 def test_bounds_are_those_that_torch_xla_and_jax_know(
     accelerator_type, count, worker_bounds, chip_bounds
 ):
-    found = facts(accelerator_type, count)
-    assert (found.worker_bounds, found.chip_bounds) == (worker_bounds, chip_bounds)
+    found = bounds(facts(accelerator_type, count))
+    assert found == (worker_bounds, chip_bounds)
 
 
 def test_the_workers_of_every_accelerator_type_cover_its_topology():
     for kind in all_types():
-        found = facts(kind.name, kind.workers)
         workers, chips = (
-            math.prod(int(axis) for axis in bounds.split(","))
-            for bounds in (found.worker_bounds, found.chip_bounds)
+            math.prod(int(axis) for axis in axes.split(","))
+            for axes in bounds(facts(kind.name, kind.workers))
         )
         assert (kind.name, workers, chips) == (kind.name, kind.workers, kind.chips_per_worker)
 
@@ -260,7 +265,7 @@ def test_instances_of_the_same_name_share_no_files(workers):
 
 
 def test_hosts_of_compute_engine_alone_have_their_devices():
-    for name, devices, bounds in (("v5p-2", 1, "1,1,1"), ("v7x-8", 8, "2,2,1")):
+    for name, devices, chips in (("v5p-2", 1, "1,1,1"), ("v7x-8", 8, "2,2,1")):
         node = {"name": "projects/p/zones/z/instances/i", "acceleratorType": name}
         found = SliceFacts.of(node, [facts("v6e-1", 1).workers[0]])
-        assert (found.devices, found.chip_bounds, found.worker_bounds) == (devices, bounds, "1,1,1")
+        assert (found.devices, bounds(found)) == (devices, ("1,1,1", chips))
