@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.agent_program import put_agent
 from support.clocks import HandClock
 from support.transfer_workers import NEVER, ByteCounter, CuttingGauge, Fleet, on_openssh, verbs
 
@@ -53,7 +54,8 @@ def take(one: Fleet, tmp_path: Path) -> Take:
 
 
 def pretend(one: Fleet, directory: Path, **programs: str) -> None:
-    """Let the worker have other programs than it should."""
+    """Let the worker, which has the agent, have other programs than it should."""
+    put_agent(one.home(0))
     tools = directory / "tools"
     tools.mkdir()
     for name, text in programs.items():
@@ -641,7 +643,7 @@ def test_a_worker_for_which_every_beginning_differs_is_given_up(
     (tmp_path / "end").write_bytes(_line({"state": "differs", "names": []}))
     with pytest.raises(TpukitError, match="differ from the worker's announcement"):
         take("./file")
-    assert _downloads(one) == 3
+    assert _downloads(one) == 2
     assert not list(tmp_path.glob(".tpukit*"))
 
 

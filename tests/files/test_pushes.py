@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from support.agent_program import put_agent
 from support.transfer_workers import NEVER, ByteCounter, Fleet, fleet, verbs
 
 from tpukit.errors import BadInput, TpukitError
@@ -382,7 +383,8 @@ def test_workers_that_share_the_folder_do_not_race(
 
 
 def replace_program(to: Fleet, folder: Path, name: str, before: str) -> None:
-    """Let worker 0 do something before it runs a program."""
+    """Let worker 0, which has the agent, do something before it runs a program."""
+    put_agent(to.home(0))
     folder.mkdir()
     (folder / name).write_text(f'#!/bin/sh\n{before}\nexec {shutil.which(name)} "$@"\n')
     (folder / name).chmod(0o755)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from support.agent_program import put_agent
 from support.openssh_server import eventually
 from support.transfer_workers import (
     NEVER,
@@ -393,6 +394,7 @@ def test_a_number_beyond_all_measure_ends_one_worker_alone(
     four: Fleet, noise: Path, tmp_path: Path
 ) -> None:
     """Python refuses to read one: it would end the command of all."""
+    put_agent(four.home(1))
     tools = tmp_path / "tools"
     tools.mkdir()
     number = "9" * 5000

@@ -41,6 +41,8 @@ ANSWERS = b"tpukit-agent "
 _ANSWER = re.compile(rb"^tpukit-agent (\{.*\})$", re.MULTILINE)
 #: Agents that are older than so many days are removed when another one is sent.
 _KEPT_DAYS = 30
+#: The most seconds for the agent's way to a worker and its place there.
+_STORE_SECONDS = 60.0
 _MOST = 1 << 53
 #: Root may be unable to read the user's home folder, if that is on NFS.
 _SUDO = {
@@ -331,4 +333,5 @@ def parsed(label: str, text: bytes) -> AgentAnswer:
 def _store(connection: Connection, deadline: Deadline) -> bool:
     """Return True if the worker keeps the agent from now on."""
     line = shell_line(_STORE.format(unpack=quote([_UNPACK])), [digest()])
-    return connection.run(line, stdin=archive(), deadline=deadline).ok
+    limit = deadline.within(min(deadline.remaining(), _STORE_SECONDS))
+    return connection.run(line, stdin=archive(), deadline=limit).ok
