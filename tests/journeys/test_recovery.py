@@ -180,7 +180,7 @@ def test_a_detached_watch_says_whether_its_command_runs_and_where_it_starts(
     portable.succeeds("create", "v3-8", "demo")
     watch = ("watch", "demo", "--run-id", "train", "--detach")
     failed = portable(*watch, "--push", str(folder), "--with", "none-of-ours", "--", "true")
-    assert failed.returncode == 1, failed.stderr
+    assert failed.returncode == 2, failed.stderr
     assert "ended before its command began" in failed.stderr
     assert "none-of-ours" in failed.stderr
     portable.succeeds("watch", "demo", "--stop")

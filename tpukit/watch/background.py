@@ -19,6 +19,8 @@ from tpukit.watch.saved_watches import Record, Watch, WatchFile, WatchFiles
 
 #: Seconds for a watching process to end after a signal.
 _LEAVE_SECONDS = 20.0
+#: The most lines to show of a process that ended too early.
+_SHOWN_LINES = 12
 
 
 def start(
@@ -27,7 +29,7 @@ def start(
     """Start a background process that resumes a watch; return its id when the command runs.
 
     `words` are the process's command, and `say` gets a line for each event. If the process ends
-    before that, raise `TpukitError` with its last lines.
+    before that, raise `TpukitError` with its error and its exit code.
     """
     name, known = watch.name, len(watch.history)
     with _opened(file) as log:
@@ -49,12 +51,14 @@ def start(
         error.exists = (f"the watch of slice {name} goes on, as process {process.pid}",)
         error.fix = Fix.command("tpukit", "watch", name, "--stop", note="ends it")
         raise error from None
-    said = file.log.read_text(encoding="utf-8", errors="replace").splitlines()
-    raise TpukitError(
+    said = file.log.read_text(encoding="utf-8", errors="replace").rpartition("\nerror: ")[2]
+    error = TpukitError(
         f"the watch of slice {name} ended before its command began",
-        why="\n".join(said[-5:]),
+        why="\n".join(said.splitlines()[-_SHOWN_LINES:]),
         fix=Fix.command("tpukit", "watch", name, note="resumes it in the foreground"),
     )
+    error.exit_code = max(1, process.returncode)
+    raise error
 
 
 def stop(file: WatchFile, clock: Clock) -> bool:
