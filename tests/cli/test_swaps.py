@@ -13,7 +13,6 @@ from support.slices import labelled
 from support.swapper import swapping
 
 from tpukit.cli.global_flags import GlobalFlags
-from tpukit.cli.parameters import EXTERNAL
 from tpukit.cli.requirement_flags import NO_REQUIREMENTS
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.verbs import delete, queue, reap, stop, up, update, watch
@@ -70,9 +69,7 @@ def watched(toolkit: Toolkit) -> object:
     how = watch.WatchFlags(max_wait="2m", recoveries=2)
     variables = VariableFlags(with_="jax")
     attendance = watch.AttendanceFlags()
-    return watch.watch(
-        toolkit, how, variables, NO_REQUIREMENTS, attendance, EXTERNAL, "demo", ["true"]
-    )
+    return watch.watch(toolkit, how, variables, NO_REQUIREMENTS, attendance, "demo", ["true"])
 
 
 VERBS: Mapping[str, tuple[Callable[[Cloud], None], Verb]] = {
