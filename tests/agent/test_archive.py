@@ -59,7 +59,7 @@ def test_its_files_are_compiled_once_and_not_by_root(tmp_path: Path) -> None:
     assert not compiled.parent.exists()
 
 
-def test_two_may_send_it_at_once_and_a_rest_of_it_is_replaced(tmp_path: Path) -> None:
+def test_two_may_send_it_at_once_and_a_part_that_was_left_is_replaced(tmp_path: Path) -> None:
     words = [sys.executable, "-I", "-S", "-c", agent_client._UNPACK, "agent"]
     folder = tmp_path / "agent"
     for left in (folder, folder / "tpukit"):

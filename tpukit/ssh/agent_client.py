@@ -41,7 +41,7 @@ ANSWERS = b"tpukit-agent "
 _ANSWER = re.compile(rb"^tpukit-agent (\{.*\})$", re.MULTILINE)
 #: Agents that are older than so many days are removed when another one is sent.
 _KEPT_DAYS = 30
-#: The most seconds for the agent's way to a worker and its place there.
+#: The most seconds to send the agent and unpack it.
 _STORE_SECONDS = 60.0
 _MOST = 1 << 53
 #: Root may be unable to read the user's home folder, if that is on NFS.
@@ -83,14 +83,17 @@ try:
     try:
         os.rename(new, name)
     except OSError:
-        if not os.path.exists(name + "/__main__.py"):  # a rest of it
+        if not os.path.exists(name + "/__main__.py"):  # a part of it was left
             shutil.rmtree(name)
             os.rename(new, name)
 finally:
     shutil.rmtree(new, ignore_errors=True)
 for old in os.listdir():
-    if os.path.getmtime(old) < time.time() - {_KEPT_DAYS} * 86400:
-        shutil.rmtree(old, ignore_errors=True)
+    try:
+        if os.path.getmtime(old) < time.time() - {_KEPT_DAYS} * 86400:
+            shutil.rmtree(old)
+    except OSError:
+        pass
 """
 _MAIN = """\
 import os, sys
