@@ -19,7 +19,7 @@ from tpukit.agent.job_log import PIECE, Log
 from tpukit.agent.main import Request
 from tpukit.agent.run_records import RunRecord, save
 
-# pkgutil would be a tenth of what a start of the agent costs.
+# Importing pkgutil for this would make each start of the agent take a tenth longer.
 _PART = f"{os.path.dirname(__file__)}/scope.sh"
 _ENCLOSE = __spec__.loader.get_data(_PART).decode() + 'enclose "$@"'  # type: ignore[union-attr]
 

@@ -98,7 +98,8 @@ class Folder(Output):
         self._path = path
         made: list[Path] = []
         try:
-            for folder in reversed([each for each in (path, *path.parents) if not each.exists()]):
+            missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+            for folder in reversed(missing):
                 folder.mkdir(exist_ok=True)
                 made.append(folder)
             for worker in workers:
@@ -107,8 +108,9 @@ class Folder(Output):
                     made.append(self._file(worker, stream))
         except OSError as error:
             for new in reversed(made):
+                remove = new.rmdir if new.is_dir() else new.unlink
                 with suppress(OSError):
-                    new.rmdir() if new.is_dir() else new.unlink()
+                    remove()
             raise BadInput(
                 f"cannot make {one_line(str(error.filename))}",
                 reason=error.strerror or "",

@@ -154,7 +154,7 @@ def start(
 
 
 def _disk_line(worker: RemoteWorker, reason: str) -> Fix | None:
-    """Return the command line that shows what is wrong with a worker's disk, if that is so."""
+    """Return a command that shows why a worker's disk took nothing, or None for another reason."""
     for words, look, note in _DISKS:
         if words in reason:
             ssh = ("tpukit", "ssh", worker.slice, "--worker", str(worker.index), "--", look)
