@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from support.local_cloud import Cloud
+from support.local_cloud import Cloud, FakeClock
 
 from tpukit.access import rule_opening, ssh_rule
 from tpukit.access.context import Context
@@ -85,6 +85,16 @@ def test_an_insert_whose_answer_was_lost_is_found_again(
     prompt_cloud.fault(method="firewalls.insert", kind="reset", phase="after")
     apply(context, TAGGED, [HERE])
     assert len(prompt_cloud.firewall.list()) == 1
+
+
+def test_a_rule_that_is_said_to_exist_but_is_never_shown_is_not_taken_for_open(
+    prompt_cloud: Cloud, context: Context
+) -> None:
+    prompt_cloud.fault(method="firewalls.insert", status="ALREADY_EXISTS", probability=1.0)
+    with pytest.raises(NameTaken, match="cannot create firewall rule") as caught:
+        apply(replace(context, clock=FakeClock()), TAGGED, [HERE])
+    assert "not shown as an ingress rule" in caught.value.why
+    assert str(caught.value.fix).startswith(f"gcloud compute firewall-rules describe {TAG}")
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from tpukit.access import packet_filter, ssh_rule
 from tpukit.access.context import Context
 from tpukit.access.ssh_rule import SSH, rule_name
-from tpukit.clock import Deadline
+from tpukit.clock import Deadline, polls
 from tpukit.errors import Fix, NameTaken, NotAllowed, NotEnabled, TpukitError
 from tpukit.google.provider import FirewallProvider, Wait
 from tpukit.models import FirewallRule, Slice
@@ -17,6 +18,8 @@ from tpukit.slices.update import Edits, update
 
 #: Seconds to wait for a slice's new tag; the update takes 10 to 20.
 _TAG_SECONDS = 120.0
+#: Seconds until a rule that another call makes is shown.
+_SHOWN_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,7 @@ def ask(
     admitted = str(recall_json(context.own_addresses).get(wanted.name, ""))
     older = admitted if found_out else ""
     try:
-        opening = _ask_for(firewall, wanted, rules, older)
+        opening = _ask_for(context, slice_, wanted, rules, older)
     except NotAllowed as error:
         if isinstance(error, NotEnabled):
             raise
@@ -160,7 +163,7 @@ def open_ports(
     firewall = context.firewall.of(slice_.network_project)
     slice_ = _tied(context, slice_)
     wanted = _rule(slice_, ssh_rule.purpose_name(slice_, purpose), f"{purpose} of", allow, ranges)
-    opening = _ask_for(firewall, wanted, firewall.list())
+    opening = _ask_for(context, slice_, wanted, firewall.list())
     opening.wait()
     return opening.changed
 
@@ -196,19 +199,30 @@ def _rule(
 
 
 def _ask_for(
-    firewall: FirewallProvider, wanted: FirewallRule, rules: Sequence[FirewallRule], older: str = ""
+    context: Context,
+    slice_: Slice,
+    wanted: FirewallRule,
+    rules: Sequence[FirewallRule],
+    older: str = "",
 ) -> Opening:
     """Request a rule of a slice; its existing ranges stay, except the `older` one.
 
     `rules` are the existing rules. Raises `NameTaken` if somebody has changed the rule so that it
-    admits nobody.
+    admits nobody, or if Google says that it exists but does not show it.
     """
+    firewall = context.firewall.of(slice_.network_project)
     present = _named(rules, wanted.name)
     if present is None:
         try:
             return Opening(wanted, True, wait=firewall.insert(wanted))
-        except NameTaken:  # another call made it, or the answer to ours was lost
-            present = _named(_listed(firewall), wanted.name) or wanted
+        except NameTaken as error:  # another call made it, or the answer to ours was lost
+            present = _shown(firewall, wanted, Deadline.after(context.clock, _SHOWN_SECONDS))
+            if present is None:
+                project = ("--project", slice_.network_project or slice_.project)
+                describe = ("gcloud", "compute", "firewall-rules", "describe", wanted.name)
+                error.why = "it is not shown as an ingress rule, so it may admit nobody"
+                error.fix = Fix.command(*describe, *project)
+                raise
     _check_ours(present, wanted)
     outdated = {older} & set(present.source_ranges) - set(wanted.source_ranges)
     kept = [source for source in present.source_ranges if source not in outdated]
@@ -223,6 +237,16 @@ def _ask_for(
 def _named(rules: Sequence[FirewallRule], name: str) -> FirewallRule | None:
     """Return the rule of that name, or None."""
     return next((rule for rule in rules if rule.name == name), None)
+
+
+def _shown(
+    firewall: FirewallProvider, wanted: FirewallRule, deadline: Deadline
+) -> FirewallRule | None:
+    """Return the existing rule when the API shows it, or None; if we may not read it, `wanted`."""
+    with suppress(NotAllowed):
+        rules = (firewall.get(wanted.name) for _ in polls(deadline))
+        return next(filter(None, rules), None)
+    return wanted
 
 
 def _admitting(

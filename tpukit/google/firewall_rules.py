@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Self
 
@@ -78,6 +79,13 @@ class ComputeFirewall(FirewallProvider):
             "list firewall rules", f"{self._global}/firewalls", {"maxResults": 500}
         )
         return tuple(rule for page in pages for rule in _rules(page))
+
+    def get(self, name: str) -> FirewallRule | None:
+        with suppress(NotFound):
+            url = f"{self._global}/firewalls/{name}"
+            answer = self._session.rest(f"read firewall rule {name}", "GET", url)
+            return next(iter(_rules({"items": [answer]})), None)
+        return None
 
     def has_policies(self, network: str) -> bool:
         url = f"{self._global}/networks/{network}/getEffectiveFirewalls"

@@ -160,6 +160,9 @@ class FirewallProvider(Protocol):
     def list(self) -> Sequence[FirewallRule]:
         """Return all ingress rules, allow and deny."""
 
+    def get(self, name: str) -> FirewallRule | None:
+        """Return an ingress rule, or None if there is none of this name."""
+
     def has_policies(self, network: str) -> bool:
         """Return True if firewall policies, which `list` does not show, decide for a network."""
 
