@@ -301,6 +301,24 @@ def test_a_wait_ends_if_another_request_has_the_name(cloud: Cloud) -> None:
         wait(cloud, found)
 
 
+@pytest.mark.parametrize("readable", [True, False])
+def test_a_request_that_is_hidden_for_a_moment_is_waited_for_and_one_that_stays_hidden_is_gone(
+    cloud: Cloud, readable: bool
+) -> None:
+    found, _ = ensure(cloud)
+    cloud.fault(method="queuedResources.get", status="NOT_FOUND", times=1)
+    assert wait(cloud, found).state == "ACTIVE"
+    cloud.fault(method="queuedResources.get", status="NOT_FOUND", probability=1.0)
+    if not readable:
+        cloud.fault(method="nodes.get", status="UNAVAILABLE", probability=1.0)
+    with pytest.raises(SliceLost, match="is gone") as caught:
+        wait(cloud, found)
+    slices = [f"slice pair-0 in {ZONE}", f"slice pair-1 in {ZONE}"]
+    named = [line.replace(";", ",").split(",")[0] for line in caught.value.exists]
+    assert named == (slices if readable else [f"queued resource pair in {ZONE}"])
+    assert str(caught.value.fix) == f"tpukit queue list --zone {ZONE}"
+
+
 def test_every_state_of_the_api_has_a_meaning() -> None:
     from google.cloud import tpu_v2
 

@@ -27,13 +27,13 @@ from tpukit.google.failures import from_operation, to_error
 from tpukit.google.provider import SliceProvider
 from tpukit.models import QueuedResource, QueueRequest, SliceRequest
 from tpukit.slices import lifetime
-from tpukit.slices.ensure import unlike
+from tpukit.slices.ensure import APPEAR_SECONDS, unlike
 from tpukit.slices.find import in_one_zone
 from tpukit.slices.journal import Journal
-from tpukit.slices.last_seen import OnState, passing
+from tpukit.slices.last_seen import OnState, last_seen, passing
 from tpukit.slices.losses import DEFAULT_ACCOUNT, remaking_flags
 from tpukit.slices.naming import NONCE, OWNER, SEARCH, is_owner
-from tpukit.slices.queued import delete_queued, name_left
+from tpukit.slices.queued import delete_queued, name_left, slices_of
 
 #: How long a request may be PROVISIONING; 45 minutes without a slice are on record in public logs.
 PROVISIONING_SECONDS = 3600.0
@@ -222,6 +222,7 @@ def wait_queued(
     """
     provider = provider.within(deadline)
     once, told, silent, limit = provider.once(), "", False, deadline
+    hidden: Deadline | None = None
     with _naming(queued.name, queued.zone):
         for _ in polls(deadline, *_PAUSE):
             try:
@@ -234,9 +235,13 @@ def wait_queued(
                 silent = True
                 continue
             silent = False
+            if now is None:  # the API may not show a new request at once
+                hidden = hidden or deadline.within(APPEAR_SECONDS)
+                if not hidden.passed():
+                    continue
             if now is None or now.created != queued.created:
-                raise SliceLost(f"queued resource {queued.name} is gone")
-            queued = now
+                raise _gone(once, queued)
+            queued, hidden = now, None
             if queued.state != told:
                 told = queued.state
                 on_state(f"{told}: {meaning(queued)}")
@@ -255,6 +260,20 @@ def wait_queued(
             why=f"{queued.state}: {meaning(queued)}",
             fix=Fix.command("tpukit", "queue", "wait", queued.name, "--zone", queued.zone),
         )
+
+
+def _gone(provider: SliceProvider, queued: QueuedResource) -> SliceLost:
+    """Return the error for a request that no longer exists, with those of its slices that do."""
+    name, zone = queued.name, queued.zone
+    fix = Fix.command("tpukit", "queue", "list", "--zone", zone)
+    error = SliceLost(f"queued resource {name} is gone", why="it existed before", fix=fix)
+    try:
+        left = [last_seen(provider, slice_) for slice_ in slices_of(provider, queued)]
+    except TpukitError:
+        name_left(error, name, zone)
+    else:
+        error.exists = tuple(line for slice_ in left for line in slice_.exists())
+    return error
 
 
 def _is_over(queued: QueuedResource, request: QueueRequest) -> bool:
