@@ -293,6 +293,18 @@ def test_requests_that_cannot_be_listed_are_said_to_be_unseen(world: World) -> N
         assert world.survey().unreachable == (ZONE,)
 
 
+@pytest.mark.parametrize("preset", ["permission-denied", "unavailable"])
+def test_a_leftover_that_cannot_be_read_again_is_named(world: World, preset: str) -> None:
+    names = [world.slice(ZONE, world.labels(EXPIRED)), world.queued(ZONE, world.labels(EXPIRED))]
+    world.later()
+    found = world.survey()
+    for method in ("nodes.get", "queuedResources.get"):
+        world.cloud.fault(preset=preset, method=method, probability=1.0)
+    failed = world.reap(found).failed
+    lines = [line for label in sorted(failed, reverse=True) for line in failed[label].exists]
+    assert [line.split(" in ")[0].split()[-1] for line in lines] == names
+
+
 def test_an_interrupt_says_what_is_left(world: World) -> None:
     world.slice(ZONE, world.labels(EXPIRED))
     world.later()

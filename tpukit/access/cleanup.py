@@ -100,7 +100,12 @@ class Cleanup:
         def one(label: str) -> bool:
             thing, own = things[label], seen.get(label)
             stay = None
-            if is_due(thing):
+            try:
+                due = is_due(thing)
+            except TpukitError as error:
+                own.complete(error) if own else queued.name_left(error, thing.name, thing.zone)
+                raise
+            if due:
                 stay = self.end(thing, deadline, label=label, seen=own, is_due=is_due)
             rules.extend(stay or ())
             left.pop(label)
@@ -110,13 +115,13 @@ class Cleanup:
             outcomes = fan_out([*things], one, window=len(things))
         except KeyboardInterrupt as signal:
             error = interrupted(signal, [seen[label] for label in left if label in seen])
-            queued = [request for request in left.values() if isinstance(request, QueuedResource)]
+            requests = [thing for thing in left.values() if isinstance(thing, QueuedResource)]
             error.exists += tuple(
                 f"queued resource {thing.name} in {thing.zone}, {thing.state} when last seen"
-                for thing in queued
+                for thing in requests
             )
-            if queued and len(queued) == len(left):
-                names = [request.name for request in queued]
+            if requests and len(requests) == len(left):
+                names = [request.name for request in requests]
                 error.fix = Fix.command("tpukit", "queue", "delete", *names)
             raise error from None
         return Deleted(
