@@ -360,8 +360,9 @@ def test_a_push_that_was_cut_off_is_that_of_its_own_folder(worker: Worker) -> No
 def test_the_push_of_another_folder_since_the_look_is_not_replaced(worker: Worker) -> None:
     other = Worker(worker.folder, origin=Origin(THERE, "", False))
     answer = worker.apply(OLD, meanwhile=lambda: other.push(NEW))
-    assert answer["error"].strip() == f"it has the push of another folder: {THERE}"
+    assert answer["state"] == "differs"
     assert read(worker.tree) == NEW
+    assert worker.push(OLD) == f"refused: {THERE}"
 
 
 def test_a_tree_without_a_known_origin_is_anybodys(worker: Worker) -> None:
@@ -519,7 +520,7 @@ def test_a_file_that_was_made_there_since_the_look_is_not_replaced(worker: Worke
     worker.push(OLD)
     made = {"here and there": "made there"}
     answer = worker.apply(NEW, meanwhile=lambda: write(worker.tree, made))
-    assert "here and there would be replaced" in answer["error"]
+    assert answer["state"] == "differs"
     assert (worker.look(), read(worker.tree)) == ("intact", {**OLD, **made})
 
 

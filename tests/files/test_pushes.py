@@ -366,7 +366,7 @@ def test_a_payload_that_is_not_what_the_manifest_says_changes_nothing(
     (root / "new").write_text("2")
     (outcome, *_) = push(stale, TARGET, three.workers, context)
     assert outcome.error is not None
-    assert "would not be those that were sent" in outcome.error.what
+    assert "does not fit the files on the worker" in outcome.error.what
     assert files(three.home(0)) == before
 
 

@@ -105,8 +105,19 @@ def test_a_disk_that_becomes_full_is_one_error_and_keeps_nothing(
     (found,) = send(one, file_payload(noise), file_to("./disk/copy"), counter)
     assert isinstance(found, TpukitError)
     assert "No space left on device" in found.reason
+    assert "shows what fills it" in str(found.fix and found.fix.note)
     assert one.taken(0) == 1
     assert [path.name for path in place.iterdir()] == ["filler"]
+
+
+def test_a_disk_that_is_read_only_is_an_error_with_a_command_that_shows_why(
+    one: Fleet, noise: Path, disk: Disk
+) -> None:
+    disk("disk", "8m,ro")
+    (found,) = send(one, file_payload(noise), file_to("./disk/copy"), ByteCounter())
+    assert isinstance(found, TpukitError)
+    assert "Read-only file system" in found.reason
+    assert str(found.fix).endswith("--worker 0 -- 'sudo dmesg | tail -20'")
 
 
 def test_a_file_goes_through_a_link_to_wherever_that_leads(

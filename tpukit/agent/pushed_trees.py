@@ -76,9 +76,9 @@ def apply_push(home: Home, request: Request, payload: str, progress: ProgressRep
     `gone` since the last push, those of them that are `spared` and stay there, and a folder `files`
     with the sent files.
 
-    The returned `state` is "sent", or "differs" if the result would not match the manifest; then
-    nothing has changed. Exits with a message as `compare_push` does; and, unless `overwrite` is
-    true, at a conflict and at another folder's push. Waits for another push to the same tree.
+    The returned `state` is "sent", or "differs" if the result would not match the manifest, or,
+    unless `overwrite` is true, if there is a conflict or another folder's push; then nothing has
+    changed. Exits with a message as `compare_push` does. Waits for another push to the same tree.
     """
     tree, state = _Tree(home, request["target"], progress), "sent"
     arrived = os.path.join(tree.folder, "new")
@@ -96,9 +96,6 @@ def apply_push(home: Home, request: Request, payload: str, progress: ProgressRep
 
 
 def _apply(tree: _Tree, arrived: str, request: Request) -> str:
-    other = tree.other(request["origin"])
-    if other and not request["overwrite"]:
-        sys.exit("it has the push of another folder: " + other)
     with open(os.path.join(arrived, "head")) as file:
         head = json.load(file)
     change = _Change(tree, head["files"], head["gone"], head["spared"])
@@ -106,8 +103,8 @@ def _apply(tree: _Tree, arrived: str, request: Request) -> str:
     intact = tree.holds(change.sent, files) and tree.holds(change.kept)
     if not intact or manifest_digest(change.wanted) != request["manifest"]:
         return "differs"
-    if change.conflicts and not request["overwrite"]:
-        sys.exit(change.conflicts[0] + " would be replaced, and no push has brought its content")
+    if not request["overwrite"] and (change.conflicts or tree.other(request["origin"])):
+        return "differs"
     change.check_way()
     tree.origin = request["origin"]
     change.make(files)

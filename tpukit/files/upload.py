@@ -254,23 +254,27 @@ class Delivery:
         request: Mapping[str, Any],
         stdin: Callable[[], Iterable[bytes]] | None = None,
     ) -> AgentAnswer:
-        return ask_with_signs(
-            self.connection,
-            connection,
-            verb,
-            {**self.request(), **request},
-            f"{self.worker.name} cannot keep the upload",
-            size=self.payload.size + self.placement.compared,
-            stdin=stdin,
-        )
+        try:
+            return ask_with_signs(
+                self.connection,
+                connection,
+                verb,
+                {**self.request(), **request},
+                f"{self.worker.name} cannot keep the upload",
+                size=self.payload.size + self.placement.compared,
+                stdin=stdin,
+            )
+        except TpukitError as error:
+            error.fix = error.fix or self.worker.disk_fix(error.reason)
+            raise
 
     def _heed(self, answer: AgentAnswer) -> None:
         """Note the worker's answer; raise `TpukitError` if it is invalid."""
         state, size = answer.text("state"), answer.number("size")
         if state == "differs":
             raise TpukitError(
-                "the files on the worker would not be those that were sent",
-                why="they changed on either side meanwhile; the worker's are as they were",
+                "the push does not fit the files on the worker any more",
+                why="files changed on either side meanwhile; the worker's are as they were",
                 fix=Fix(note="push again"),
             )
         if state not in _STATES or not 0 <= size <= self.payload.size:

@@ -47,12 +47,6 @@ _ASK_SECONDS = 30.0
 #: Seconds that a withdrawn run gets to end.
 _WITHDRAW_SECONDS = 2.0
 
-#: The words of an error for a worker's disk, the line that shows more there, and a note on it.
-_DISKS = (
-    ("No space left on device", "df -h . && du -xhd 2 . | sort -h | tail", "shows what fills it"),
-    ("Read-only file system", "sudo dmesg | tail -20", "shows why it is read-only"),
-)
-
 #: Gets bytes of a worker's log.
 OnLog = Callable[[RemoteWorker, bytes], None]
 #: Gets a short message about a worker.
@@ -116,7 +110,7 @@ def start(
             # The run may exist only if the request was sent and its outcome is unknown.
             if not (starting.asked and isinstance(error, (TransportFailed, DeadlinePassed))):
                 begun.discard(worker)
-            error.fix = error.fix or _disk_line(worker, error.reason)
+            error.fix = error.fix or worker.disk_fix(error.reason)
             raise
 
     def withdraw(worker: RemoteWorker) -> None:
@@ -151,15 +145,6 @@ def start(
             ended = f"run {run_id} was ended on every worker"
             error.why = ended if had_begun else "nothing was started"
         raise error from None
-
-
-def _disk_line(worker: RemoteWorker, reason: str) -> Fix | None:
-    """Return a command that shows why a worker's disk took nothing, or None for another reason."""
-    for words, look, note in _DISKS:
-        if words in reason:
-            ssh = ("tpukit", "ssh", worker.slice, "--worker", str(worker.index), "--", look)
-            return Fix.command(*ssh, note=note)
-    return None
 
 
 def require_free(workers: Sequence[RemoteWorker], run_id: str, clock: Clock) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from tpukit.clock import Deadline
-from tpukit.errors import TransportFailed
+from tpukit.errors import Fix, TransportFailed
 from tpukit.ssh.target import Completed, Target
 
 if TYPE_CHECKING:
@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 #: The number of attempts without progress before a worker is given up, and the growth of the pause
 #: after each.
 _FRUITLESS, _PAUSE_SECONDS = 5, 0.5
+#: The words of an error for a worker's disk, the line that shows more there, and a note on it.
+_DISKS = (
+    ("No space left on device", "df -h . && du -xhd 2 . | sort -h | tail", "shows what fills it"),
+    ("Read-only file system", "sudo dmesg | tail -20", "shows why it is read-only"),
+)
 
 Value = TypeVar("Value")
 
@@ -90,6 +95,14 @@ class RemoteWorker:
     def name(self) -> str:
         """The worker's name in messages about one slice: `worker 0`; about several: `label`."""
         return self.label if self.slices > 1 else f"worker {self.index}"
+
+    def disk_fix(self, reason: str) -> Fix | None:
+        """Return a command that shows why the disk took nothing, or None for another reason."""
+        for words, look, note in _DISKS:
+            if words in reason:
+                ssh = ("tpukit", "ssh", self.slice, "--worker", str(self.index), "--", look)
+                return Fix.command(*ssh, note=note)
+        return None
 
     def proved(self) -> Target:
         """Return the worker's target with its host keys; connect to learn unpublished ones."""
