@@ -141,9 +141,10 @@ def test_a_program_that_leads_nowhere_is_left_at_the_deadline_and_ends(
     """Also one that does not look at its input yet, as OpenSSH while it connects."""
     with (
         Connector(key, CLOCK, dial=program(line)) as connector,
-        pytest.raises(Unanswered),
+        pytest.raises(Unanswered, match="did not lead to demo worker 0 in 1 s") as failed,
     ):
         connector.connect_once(elsewhere(server), within(1.0))
+    assert failed.value.reason == "a longer --timeout gives it up to 40 s"
     server.wait_until(lambda: all(_ended(relay) for relay in _relays()), 20)
 
 

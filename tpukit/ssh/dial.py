@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tpukit.clock import Deadline
-from tpukit.errors import BadInput, Fix, NotAuthenticated, TransportFailed
+from tpukit.errors import BadInput, Fix, NotAuthenticated, TransportFailed, Unanswered
 from tpukit.ssh.handshake import seconds
 from tpukit.ssh.target import Target
 from tpukit.text import one_line
@@ -87,8 +87,9 @@ def through_program(
         ran.set()
         said: deque[str] = deque(maxlen=20)
         attending = in_thread(attend, process, said)
+        limit = seconds(deadline.within(_PROGRAM_SECONDS))
         try:
-            near.settimeout(seconds(deadline.within(_PROGRAM_SECONDS)))
+            near.settimeout(limit)
             if near.recv(1, socket.MSG_PEEK):
                 return near
             attending.join(1.0)  # not longer: the program's child may keep stderr open
@@ -97,9 +98,11 @@ def through_program(
                 reason=_decisive(said),
                 fix=_login(command, said),
             )
-        except BaseException:
+        except BaseException as error:
             near.close()
             process.terminate()  # a program that still connects does not read its input
+            if isinstance(error, TimeoutError):
+                raise _late(command[0], target, limit) from error
             raise
 
     return dial
@@ -166,6 +169,15 @@ def _missing(program: str, error: OSError) -> BadInput:
         flag, note = "--iap", "install it: https://cloud.google.com/sdk/docs/install"
     what = f"{flag} goes through {one_line(program)}, which cannot be run: {error.strerror}"
     return BadInput(what, fix=Fix(note=note))
+
+
+def _late(program: str, target: Target, limit: float) -> Unanswered:
+    """Return the error for a program that has not led to the worker within its limit."""
+    longer = f"a longer --timeout gives it up to {_PROGRAM_SECONDS:.0f} s"
+    return Unanswered(
+        f"{one_line(program)} did not lead to {target.label} in {limit:.0f} s",
+        reason=longer if limit < _PROGRAM_SECONDS else "timed out",
+    )
 
 
 def _login(command: Sequence[str], said: Iterable[str]) -> Fix | None:
