@@ -44,7 +44,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 def worker(server: Server, tmp_path: Path) -> Iterator[RemoteWorker]:
     key = ensure_key_pair(tmp_path / "keys", "tester")
     with Connector(key, SystemClock()) as connector:
-        yield RemoteWorker(0, lambda: connector.connect(server.target(), within(60)))
+        yield RemoteWorker(0, lambda: connector.connect(server.target(), within(60)), "demo")
 
 
 def smoke_lock(
@@ -95,6 +95,13 @@ def test_who_waits_for_the_lock_says_who_has_it_and_passes_its_own_deadline(
         with refused as caught, smoke_lock(worker, within(3.0), told.append):
             pass
         holder = (tmp_path / "home/.tpukit/smoke.lock").read_text().strip()
+        fix = caught.value.fix
+        assert fix
+        assert fix.arguments[:6] == ("tpukit", "ssh", "demo", "--worker", "0", "--")
+        with worker.connect() as connection:
+            assert connection.run(" ".join(fix.arguments[6:]), deadline=within(60)).ok
+        with smoke_lock(worker, within(60)):  # the first client has lost it
+            pass
     assert told == [f"another smoke test of the slice runs: {holder}"]
     assert re.match(r"PID \d+", holder)
     assert caught.value.why == told[0]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import queue
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from tpukit.clock import Deadline
-from tpukit.errors import DeadlinePassed, TpukitError
+from tpukit.errors import DeadlinePassed, Fix, TpukitError
 from tpukit.ssh import agent_client
 from tpukit.ssh.worker import RemoteWorker
 from tpukit.text import one_line
@@ -34,7 +35,7 @@ def worker_lock(
     without it: its own error shows better what is wrong with the worker.
 
     Raises `DeadlinePassed` with the message `late` if another client has the lock until the
-    deadline.
+    deadline; the fix ends that client's process on the worker.
     """
     said, release = queue.SimpleQueue[bytes](), threading.Event()
 
@@ -70,7 +71,11 @@ def worker_lock(
                         waits = f"{ahead}: {one_line(answer.text('waiting'))}"
                         on_wait(waits)
         if waits and not locked and deadline.passed():
-            raise DeadlinePassed(late, why=waits)
+            pid = re.search(r": PID (\d+)", waits)
+            ssh = ("tpukit", "ssh", worker.slice, "--worker", str(worker.index), "--", "kill")
+            note = "takes the lock from that client, in case it hangs"
+            fix = Fix.command(*ssh, pid[1], note=note) if pid else None
+            raise DeadlinePassed(late, why=waits, fix=fix)
         yield bool(waits)
     finally:
         release.set()
