@@ -266,6 +266,10 @@ def test_what_is_no_key_pair_is_refused(tmp_path: Path) -> None:
     path.chmod(0o640)
     with pytest.raises(SecurityRefusal, match="others can read the SSH key"):
         own_key_pair(path, "tester")
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(BadInput, match="mine is a folder"):
+        own_key_pair(path, "tester")
 
 
 def packed(*parts: bytes) -> bytes:

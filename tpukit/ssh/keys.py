@@ -77,11 +77,13 @@ def ensure_key_pair(directory: Path, comment: str) -> KeyPair:
 def own_key_pair(path: Path, comment: str) -> KeyPair:
     """Return the user's own key pair; `path` is the private file, which need not exist.
 
-    Raises `BadInput` if `PATH.pub` is not a public key, and `SecurityRefusal` if others can read
-    the private file.
+    Raises `BadInput` if it is a folder or `PATH.pub` is not a public key, and `SecurityRefusal` if
+    others can read the private file.
     """
     key, shown = KeyPair(path, "", users_own=True), shown_path(path)
     try:
+        if path.is_dir():
+            raise BadInput(f"{shown} is a folder", fix=Fix(note="ssh_key names the private file"))
         public = " ".join(key.public_path.read_text("utf-8", "replace").split()[:2])
         mode = path.stat().st_mode if path.exists() else 0
     except OSError as error:
