@@ -37,6 +37,7 @@ from tpukit.google.group_json import SliceParts
 from tpukit.google.node_json import MAX_RUN
 from tpukit.models import ApiCall, DataDisk, Slice, SliceChange, SliceRequest
 from tpukit.slices import lifetime
+from tpukit.slices.find import find_named
 from tpukit.slices.survey import still_due, survey
 
 pytestmark = pytest.mark.process
@@ -577,7 +578,10 @@ def test_a_machine_of_a_regional_group_is_listed_alone_and_deleted_only_without_
             assert "managed delete theirs --region us-east5" in str(caught.value.fix)
         else:
             compute.delete(ZONE, "theirs-x1")
-        assert [verb for verb, _ in server.seen[4:]] == ["GET", *([] if exists else ["DELETE"])]
+        assert [verb for verb, _ in server.seen[4:]] == [
+            "GET",
+            *([] if exists else ["GET", "DELETE"]),
+        ]
 
 
 def test_a_machine_of_a_group_is_not_deleted_alone(cloud: Cloud) -> None:
@@ -586,6 +590,37 @@ def test_a_machine_of_a_group_is_not_deleted_alone(cloud: Cloud) -> None:
         cloud.tpu.delete(ZONE, "demo-w-002")
     assert str(caught.value.fix) == f"tpukit delete demo --zone {ZONE}"
     assert len(parts(cloud)) == 3 + 4 + 4
+
+
+def test_a_machine_and_a_group_of_one_name_are_both_named_and_neither_is_deleted(
+    cloud: Cloud,
+) -> None:
+    create(cloud, asked(cloud, accelerator_type="v6e-1"))
+    create(cloud, asked(cloud, "other"))
+    state = cloud.server.service.context.state
+    for records in (state.templates, state.groups):
+        ((path, record),) = records.items()
+        del records[path]
+        records[path.replace("other", "demo")] = json.loads(
+            json.dumps(record).replace("other", "demo")
+        )
+    before = parts(cloud)
+    for find in (
+        lambda: delete(cloud, cloud.tpu.get(ZONE, "demo")),
+        lambda: find_named(cloud.tpu, "demo"),
+    ):
+        with pytest.raises(
+            BadInput, match="as a machine and as a managed instance group"
+        ) as caught:
+            find()
+        assert (
+            str(caught.value.fix)
+            == f"gcloud compute instances delete demo --zone {ZONE} --project {PROJECT}"
+        )
+        assert str(caught.value.otherwise).startswith(
+            "gcloud compute instance-groups managed delete"
+        )
+    assert parts(cloud) == before
 
 
 def test_an_unreadable_group_hides_no_slice_and_is_listed_itself(cloud: Cloud) -> None:

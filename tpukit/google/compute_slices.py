@@ -32,6 +32,7 @@ from tpukit.google.group_json import SliceParts
 from tpukit.google.node_json import field
 from tpukit.google.provider import Doubtful
 from tpukit.google.rest_provider import reading
+from tpukit.google.roads import machine_and_group
 from tpukit.models import Slice, SliceChange, SliceList, SliceRequest, WorkerIdentity
 
 #: Seconds to wait for the operation of a template or a policy, which are documents alone.
@@ -104,11 +105,15 @@ class ComputeSlices(ComputeInstances):
 
         Returns "" for a part, so that the caller asks again until nothing is left.
 
-        Raises `BadInput` for one machine of a group, which would make it again.
+        Raises `BadInput` for one machine of a group, which would make it again, and for a machine
+        and a group of one name.
         """
         doing = f"delete slice {name}"
         if machine := self._machine(zone, name):
             self._check_alone(doing, machine)
+            with suppress(NotFound):
+                if self._several(zone, name).group is not None:
+                    raise machine_and_group(name, zone, self._project)
             return super().delete(zone, name)
         parts = self._several(zone, name)
         if parts.group is not None:

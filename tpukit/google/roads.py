@@ -42,9 +42,23 @@ def in_both_apis(name: str, zone: str) -> BadInput:
     )
 
 
+def machine_and_group(name: str, zone: str, project: str) -> BadInput:
+    """Return the error for a machine and a group of one name, which only other tools make."""
+    place = (name, "--zone", zone, "--project", project)
+    group = ("gcloud", "compute", "instance-groups", "managed", "delete", *place)
+    return BadInput(
+        f"slice {name} exists in {zone} as a machine and as a managed instance group",
+        why="each of the two is a slice of its own, and bills",
+        fix=Fix.command("gcloud", "compute", "instances", "delete", *place),
+        otherwise=Fix.command(*group, note="deletes the group with its machines"),
+    )
+
+
 def in_several_places(slices: Sequence[Slice]) -> BadInput:
     """Return the error for slices of one name, with commands that delete the first two."""
     first, second, *_ = slices
+    if (first.zone, first.api) == (second.zone, second.api):
+        return machine_and_group(first.name, first.zone, first.project)
     if first.zone == second.zone:
         return in_both_apis(first.name, first.zone)
     zones = [slice_.zone for slice_ in slices]

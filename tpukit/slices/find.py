@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from tpukit.errors import BadInput, Fix, NotFound, TpukitError
 from tpukit.google.provider import SliceProvider
-from tpukit.google.roads import in_both_apis
+from tpukit.google.roads import in_both_apis, machine_and_group
 from tpukit.models import QueuedResource, Slice
 from tpukit.slices import lifetime
 
@@ -81,15 +81,18 @@ def in_one_zone(
 
     Raises:
         NotFound: every zone answered that it does not have it; `missing` is the fix.
-        BadInput: they are in several zones, or in both APIs.
+        BadInput: they are in several zones, in both APIs, or a machine and a group.
         TpukitError: some zones did not answer, and the others do not have it.
     """
     zones = sorted({thing.zone for thing in matches})
     if len(zones) > 1:
         fix = Fix(note=f"add --zone {zones[0]}")
         raise BadInput(f"{what} exists in several zones: {', '.join(zones)}", fix=fix)
-    if len({thing.api for thing in matches if isinstance(thing, Slice)}) > 1:
-        raise in_both_apis(matches[0].name, zones[0])
+    slices = [thing for thing in matches if isinstance(thing, Slice)]
+    if len({slice_.api for slice_ in slices}) > 1:
+        raise in_both_apis(slices[0].name, zones[0])
+    if len({slice_.name for slice_ in slices}) < len(slices):
+        raise machine_and_group(slices[0].name, zones[0], slices[0].project)
     if not matches and unreachable:
         silent = f"no answer from {', '.join(unreachable)}"
         raise TpukitError(f"cannot tell whether {what} exists", why=silent)
