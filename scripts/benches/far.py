@@ -6,24 +6,31 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 Place = tuple[str, int]  #: host and port
 
 
 @contextmanager
-def delayed(far: Place, seconds: float, near: Place = ("127.0.0.1", 0)) -> Iterator[Place]:
+def delayed(
+    far: Place,
+    seconds: float,
+    near: Place = ("127.0.0.1", 0),
+    on_connection: Callable[[Place], object] = lambda client: None,
+) -> Iterator[Place]:
     """Serve a place at another one, later; yield where.
 
     A connection takes `seconds` to be made, and so does each answer, as by a far network.
+    `on_connection` gets the client's place.
     """
     with socket.create_server(near, backlog=64) as listener:
 
         def accept() -> None:
             with suppress(OSError):  # it was closed
                 while True:
-                    accepted, _ = listener.accept()
+                    accepted, client = listener.accept()
+                    on_connection(client)
                     threading.Thread(target=serve, args=(accepted,), daemon=True).start()
 
         def serve(accepted: socket.socket) -> None:

@@ -38,12 +38,10 @@ def test_waits_notice_their_end_within_three_seconds_on_average() -> None:
 
 
 def test_the_second_command_on_a_slice_does_not_wait_for_a_far_api() -> None:
-    """An API that is later than commands are on a machine at work."""
-    words = ("--alone", "--runs", "1", "--delay", "1")
-    rows = {line[:11]: line[11:].split() for line in bench("latency", *words)[1:]}
+    rows = {line[:11]: line[11:].split() for line in bench("latency", "--alone", "--runs=1")[1:]}
     for name in ("run -- true", "ssh -- true"):
-        first, again = map(float, rows[name][:2])
-        assert again < first - 1
+        first, again = map(int, rows[name][-2:])
+        assert first > again == 0
 
 
 def test_sixteen_connections_cost_less_than_sixteen_programs() -> None:
