@@ -83,7 +83,8 @@ def own_key_pair(path: Path, comment: str) -> KeyPair:
     key, shown = KeyPair(path, "", users_own=True), shown_path(path)
     try:
         if path.is_dir():
-            raise BadInput(f"{shown} is a folder", fix=Fix(note="ssh_key names the private file"))
+            fix = Fix(note="ssh_key names the private file")
+            raise BadInput(f"the SSH key {shown} is a folder", fix=fix)
         public = " ".join(key.public_path.read_text("utf-8", "replace").split()[:2])
         mode = path.stat().st_mode if path.exists() else 0
     except OSError as error:
