@@ -117,6 +117,26 @@ def test_a_part_without_its_group_is_a_stopped_slice_that_the_same_create_comple
     assert len(parts(cloud)) == 3 + 4 + 4
 
 
+@pytest.mark.parametrize("found", range(3), ids=["instance", "group", "template"])
+def test_an_answer_that_is_not_the_resource_is_no_proof_that_it_is_gone(
+    cloud: Cloud, found: int
+) -> None:
+    missing = json_reply(404, {"error": {"code": 404, "message": "not found"}})
+    with scripted(*[missing] * found, json_reply(200, {})) as server:
+        compute = ComputeSlices(cloud.session, PROJECT, f"{server.url}/compute/v1/")
+        with pytest.raises(TpukitError, match="not the resource of that name") as caught:
+            compute.get(ZONE, "demo")
+    assert caught.value.exit_code == 1
+    assert len(server.seen) == found + 1
+
+
+def test_a_create_without_its_group_at_the_deadline_can_be_continued(cloud: Cloud) -> None:
+    cloud.fault(method=METHOD, kind="status", probability=1.0)
+    with pytest.raises(DeadlinePassed) as caught:
+        create(cloud, asked(cloud), seconds=20)
+    assert str(caught.value.fix) == f"tpukit start demo --zone {ZONE}"
+
+
 def test_a_part_without_its_group_can_be_deleted(cloud: Cloud) -> None:
     cloud.fault(method=METHOD, kind="status", probability=1.0)
     with pytest.raises(TpukitError):

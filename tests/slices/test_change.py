@@ -11,6 +11,7 @@ from support.slices import at_sleep, create, delete, labelled
 from tpukit.errors import (
     DeadlinePassed,
     NoCapacity,
+    NotAllowed,
     SliceLost,
     TpukitError,
 )
@@ -116,6 +117,26 @@ def test_a_page_with_404_is_no_proof_of_a_delete(cloud: Cloud) -> None:
             on_state=cloud.states.append,
         )
     assert caught.value.exists
+
+
+#: One answer that a resource does not exist, although it does: a replica was late.
+STALE = {"status": "NOT_FOUND", "message": "not found", "times": 1}
+
+
+@pytest.mark.parametrize("method", ["nodes.get", "nodes.delete"])
+def test_one_not_found_is_no_proof_of_a_delete(cloud: Cloud, method: str) -> None:
+    found = create(cloud).slice
+    cloud.fault(method=method, **STALE)
+    delete(cloud, found)
+    assert (cloud.nodes(), cloud.served()) == ([], 1)
+
+
+@pytest.mark.parametrize("method", ["nodes.get", "nodes.stop"])
+def test_one_not_found_ends_no_wait(cloud: Cloud, method: str) -> None:
+    found = create(cloud).slice
+    cloud.fault(method=method, **STALE)
+    done = change.stop(cloud.tpu, found, deadline=cloud.deadline(), on_state=cloud.states.append)
+    assert (done.state, cloud.served()) == ("STOPPED", 1)
 
 
 def test_a_refused_delete_says_that_the_slice_bills(cloud: Cloud) -> None:
@@ -233,7 +254,18 @@ def test_a_wait_changes_nothing_and_names_what_exists_at_its_end(cloud: Cloud) -
             cloud.tpu, found, "READY", deadline=cloud.deadline(5.0), on_state=cloud.states.append
         )
     assert caught.value.exists
+    assert str(caught.value.fix) == f"tpukit wait demo --zone {ZONE} --for ready"
     assert len(cloud.nodes()) == 1
+
+
+def test_a_refused_stop_does_not_suggest_to_delete_the_slice(cloud: Cloud) -> None:
+    """A delete would take the slice's disks, too."""
+    found = create(cloud).slice
+    cloud.fault(preset="permission-denied", method="nodes.stop")
+    with pytest.raises(NotAllowed) as caught:
+        change.stop(cloud.tpu, found, deadline=cloud.deadline(), on_state=cloud.states.append)
+    fixes = [line for line in caught.value.lines() if line.startswith("fix: tpukit")]
+    assert fixes == [f"fix: tpukit stop demo --zone {ZONE}"]
 
 
 @pytest.mark.parametrize("how", ["preempted", "vanished"])

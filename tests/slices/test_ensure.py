@@ -282,6 +282,21 @@ def test_a_create_that_ends_because_its_slice_was_preempted_away_is_a_loss(
     assert (caught.value.exists, caught.value.fix) == ((), None)
 
 
+def test_a_create_whose_slice_somebody_deletes_is_a_loss(cloud: Cloud, clock: FakeClock) -> None:
+    at_sleep(clock, 3, lambda: cloud.tpu.delete(ZONE, "demo"))
+    with pytest.raises(SliceLost, match="vanished") as caught:
+        create(cloud)
+    assert "The node is being deleted" in caught.value.why
+    assert (caught.value.exists, caught.value.fix) == ((), None)
+
+
+def test_one_not_found_is_no_loss(cloud: Cloud, clock: FakeClock) -> None:
+    stale = {"method": "nodes.get", "status": "NOT_FOUND", "message": "not found", "times": 1}
+    at_sleep(clock, 3, lambda: cloud.fault(**stale))
+    assert create(cloud).created
+    assert cloud.served() == 1
+
+
 @pytest.mark.parametrize("preset", ["stockout", "stockout-reserved", "stockout-internal"])
 def test_a_stockout_in_the_operation_leaves_nothing_and_says_so(cloud: Cloud, preset: str) -> None:
     cloud.fault(preset=preset)

@@ -22,6 +22,12 @@ def test_a_slice_is_found_in_whichever_zone_it_is(cloud: Cloud) -> None:
     assert str(caught.value.fix) == "tpukit list --zone -"
 
 
+def test_one_not_found_beside_a_list_with_the_slice_is_not_believed(cloud: Cloud) -> None:
+    made = create(cloud).slice
+    cloud.fault(method="nodes.get", status="NOT_FOUND", message="not found", times=1)
+    assert find.find(cloud.tpu, "demo", ZONE) == made
+
+
 def test_a_name_in_two_zones_needs_the_zone(cloud: Cloud) -> None:
     for zone in (ZONE, OTHER_ZONE):
         create(cloud, labelled(cloud, zone=zone))

@@ -319,6 +319,31 @@ def test_a_request_that_is_hidden_for_a_moment_is_waited_for_and_one_that_stays_
     assert str(caught.value.fix) == f"tpukit queue list --zone {ZONE}"
 
 
+@pytest.mark.parametrize("method", ["queuedResources.get", "queuedResources.delete"])
+def test_one_not_found_is_no_proof_of_a_delete(cloud: Cloud, method: str) -> None:
+    """The request, or its slices, would bill on."""
+    found, _ = ensure(cloud)
+    cloud.fault(method=method, status="NOT_FOUND", message="not found", times=1)
+    assert queue.find_queued(cloud.tpu, "pair", ZONE) == found
+    cloud.fault(method=method, status="NOT_FOUND", message="not found", times=1)
+    delete(cloud, found)
+    assert (cloud.tpu.list_queued("-").requests, cloud.nodes()) == ((), [])
+
+
+def test_an_outage_before_a_request_was_made_names_no_request(cloud: Cloud) -> None:
+    fault = {"status": "UNAVAILABLE", "message": "down", "probability": 1.0}
+    cloud.fault(method="queuedResources.get", **fault)
+    with pytest.raises(TpukitError, match="cannot tell") as caught:
+        ensure(cloud)
+    assert (caught.value.exit_code, caught.value.exists, caught.value.fix) == (1, (), None)
+    cloud.control("DELETE", "faults")
+    cloud.fault(method="queuedResources.create", **fault)
+    with pytest.raises(DeadlinePassed) as late:
+        ensure(cloud)
+    assert "down" in late.value.why
+    assert cloud.states.count("cannot create queued resource pair: down; reading back") == 1
+
+
 def test_every_state_of_the_api_has_a_meaning() -> None:
     from google.cloud import tpu_v2
 

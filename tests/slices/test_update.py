@@ -103,13 +103,23 @@ def test_an_update_between_our_read_and_our_write_is_told(cloud: Cloud) -> None:
     assert done.slice.labels["our"] == "s"
 
 
-@pytest.mark.parametrize("phase", ["before", "after"])
-def test_an_update_whose_answer_was_lost_is_read_back(cloud: Cloud, phase: str) -> None:
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"kind": "reset", "phase": "before"},
+        {"kind": "reset", "phase": "after"},
+        {"status": "NOT_FOUND"},
+    ],
+    ids=str,
+)
+def test_an_update_whose_answer_was_lost_or_stale_is_read_back(
+    cloud: Cloud, fault: dict[str, str]
+) -> None:
     found = create(cloud).slice
-    cloud.fault(method="nodes.patch", kind="reset", phase=phase, times=1)
+    cloud.fault(method="nodes.patch", times=1, **fault)
     done = apply(cloud, found, Edits(labels={"team": "vision"}))
     assert done.slice.labels["team"] == "vision"
-    assert done.beside == ()
+    assert not done.beside
 
 
 def test_an_update_beside_another_operation_is_asked_for_again(cloud: Cloud) -> None:
@@ -164,8 +174,10 @@ def test_an_update_that_cannot_be_made_says_why(
 ) -> None:
     found = create(cloud).slice
     arrange(cloud)
-    with pytest.raises(error):
+    with pytest.raises(error) as caught:
         apply(cloud, found, Edits(labels={"team": "vision"}))
+    assert "delete" not in str(caught.value.fix) or error is SliceLost
+    assert arrange is not stall or "busy" in caught.value.why
 
 
 @pytest.mark.parametrize("edits", [Edits(), Edits(labels={"tpukit-owner": "eve"})])

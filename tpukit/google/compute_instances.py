@@ -55,7 +55,7 @@ class ComputeInstances(RestProvider):
     def get(self, zone: str, name: str) -> Slice:
         """Return a slice; raise `NotFound` if no machine with TPUs has the name."""
         doing = f"read slice {name}"
-        instance = self._session.rest(doing, "GET", self._instance(zone, name))
+        instance = self._resource(doing, instance_path(zone, name))
         with reading(doing):
             if not instance_json.is_slice(instance):
                 raise NotFound(f"cannot {doing}: {one_line(name)} is a machine without TPUs")
@@ -105,19 +105,19 @@ class ComputeInstances(RestProvider):
             )
         except NameTaken as taken:
             with suppress(NotFound):
-                url = self._instance(request.zone, request.name)
-                if not instance_json.is_slice(self._session.rest(doing, "GET", url)):
+                path = instance_path(request.zone, request.name)
+                if not instance_json.is_slice(self._resource(doing, path)):
                     raise taken_by_others(doing, f"machine {request.name}") from taken
             raise
 
     def delete(self, zone: str, name: str) -> str:
-        return self._write(f"delete slice {name}", "DELETE", f"zones/{zone}/instances/{name}")
+        return self._write(f"delete slice {name}", "DELETE", instance_path(zone, name))
 
     def start(self, zone: str, name: str) -> str:
-        return self._write(f"start slice {name}", "POST", f"zones/{zone}/instances/{name}/start")
+        return self._write(f"start slice {name}", "POST", f"{instance_path(zone, name)}/start")
 
     def stop(self, zone: str, name: str) -> str:
-        return self._write(f"stop slice {name}", "POST", f"zones/{zone}/instances/{name}/stop")
+        return self._write(f"stop slice {name}", "POST", f"{instance_path(zone, name)}/stop")
 
     def update(self, zone: str, name: str, change: SliceChange) -> str:
         """Replace parts by read-modify-write, one call for each part.
@@ -129,11 +129,11 @@ class ComputeInstances(RestProvider):
         if change.data_disks is not None:
             raise BadInput("the data disks of a slice on Compute Engine cannot be changed")
         doing, operation = f"update slice {name}", ""
-        instance = self._session.rest(doing, "GET", self._instance(zone, name))
+        instance = self._resource(doing, instance_path(zone, name))
         with reading(doing):
             bodies = _change_fields(instance, change)
         for verb, body in bodies.items():
-            path = f"zones/{zone}/instances/{name}/{verb}"
+            path = f"{instance_path(zone, name)}/{verb}"
             try:
                 operation = self._write(doing, "POST", path, body)
             except TpukitError as error:
@@ -177,7 +177,7 @@ class ComputeInstances(RestProvider):
 
     def identities(self, zone: str, name: str) -> tuple[WorkerIdentity, ...]:
         doing = f"read the guest attributes of slice {name}"
-        url = f"{self._instance(zone, name)}/getGuestAttributes"
+        url = f"{self._url}/{instance_path(zone, name)}/getGuestAttributes"
         try:
             answer = self._session.rest(doing, "GET", url)
         except NotFound:  # the guest has published nothing yet
@@ -185,6 +185,14 @@ class ComputeInstances(RestProvider):
         with reading(doing):
             identity = read_identity(0, answer)
             return (replace(identity, hostname=identity.hostname or name),)
+
+    def _resource(self, doing: str, path: str) -> dict[str, Any]:
+        """Return the resource with a path; raise our error if the answer is not that resource."""
+        answer = self._session.rest(doing, "GET", f"{self._url}/{path}")
+        with reading(doing):
+            if field(answer, "name", str, "") != last_part(path):
+                raise ValueError("it is not the resource of that name")
+        return answer
 
     def _singles(self, instances: Iterable[Any]) -> tuple[Slice, ...]:
         """Return the slices among some instances; raise our error for one without a name."""
@@ -269,8 +277,10 @@ class ComputeInstances(RestProvider):
             place = "/".join(path.split("/")[:2])  # zones/Z, or regions/R
             return f"projects/{self._project}/{place}/operations/{one_line(name)}"
 
-    def _instance(self, zone: str, name: str) -> str:
-        return f"{self._url}/zones/{zone}/instances/{name}"
+
+def instance_path(zone: str, name: str) -> str:
+    """Return the path of an instance below its project."""
+    return f"zones/{zone}/instances/{name}"
 
 
 def taken_by_others(doing: str, thing: str) -> NameTaken:

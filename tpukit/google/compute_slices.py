@@ -26,7 +26,12 @@ from tpukit.errors import (
     TpukitError,
 )
 from tpukit.google import group_json, instance_json
-from tpukit.google.compute_instances import ComputeInstances, errors_of, taken_by_others
+from tpukit.google.compute_instances import (
+    ComputeInstances,
+    errors_of,
+    instance_path,
+    taken_by_others,
+)
 from tpukit.google.compute_machines import shape_of
 from tpukit.google.group_json import SliceParts
 from tpukit.google.node_json import field
@@ -195,7 +200,7 @@ class ComputeSlices(ComputeInstances):
         missing = NotFound(f"cannot {doing}: Compute Engine has no machine or group of this name")
         with suppress(NotFound):
             path = group_json.group_path(zone, name)
-            group = self._session.rest(doing, "GET", f"{self._url}/{path}")
+            group = self._resource(doing, path)
         own = f"regions/{region_of(zone)}/instanceTemplates/{group_json.part_name(zone, name)}"
         with reading(doing):
             path = group_json.template_of(group) if group else own
@@ -242,7 +247,7 @@ class ComputeSlices(ComputeInstances):
     def _template(self, doing: str, path: str) -> Any:
         """Return the template with a path; an empty one if it does not exist."""
         with suppress(NotFound):
-            return self._session.rest(doing, "GET", f"{self._url}/{path}") if path else {}
+            return self._resource(doing, path) if path else {}
         return {}
 
     def _completed(self, doing: str, parts: SliceParts) -> str:
@@ -262,7 +267,7 @@ class ComputeSlices(ComputeInstances):
     def _check_group(self, doing: str, path: str, body: group_json.Json, taken: NameTaken) -> None:
         """Raise `NameTaken` if the group of that name was made from another template than ours."""
         with suppress(NotFound):
-            has = self._session.rest(doing, "GET", f"{self._url}/{path}")
+            has = self._resource(doing, path)
             if group_json.template_of(has) != group_json.template_of(body):
                 raise taken_by_others(doing, f"instance group {body['name']}") from taken
 
@@ -271,7 +276,7 @@ class ComputeSlices(ComputeInstances):
         path = f"regions/{region_of(parts.zone)}/resourcePolicies"
         body = group_json.policy_fields(parts)
         try:
-            has = self._session.rest(doing, "GET", f"{self._url}/{path}/{body['name']}")
+            has = self._resource(doing, f"{path}/{body['name']}")
         except NotFound:
             self._wait(doing, self._write(doing, "POST", path, body, creates=True))
             return
@@ -294,7 +299,7 @@ class ComputeSlices(ComputeInstances):
         own = group_json.part_name(parts.zone, parts.name)
         policy = f"{region}/resourcePolicies/{own}"
         with suppress(NotFound):
-            has = self._session.rest(doing, "GET", f"{self._url}/{policy}")
+            has = self._resource(doing, policy)
             if group_json.is_of_same_slice(has, parts.template):
                 self._wait(doing, self._write(doing, "DELETE", policy))
         with suppress(NotFound):
@@ -343,7 +348,7 @@ class ComputeSlices(ComputeInstances):
     def _machine(self, zone: str, name: str) -> Any:
         """Return the instance of that name, or None if it does not exist or has no TPUs."""
         with suppress(NotFound):
-            instance = self._session.rest(f"read slice {name}", "GET", self._instance(zone, name))
+            instance = self._resource(f"read slice {name}", instance_path(zone, name))
             return instance if instance_json.is_slice(instance) else None
         return None
 
@@ -354,7 +359,7 @@ class ComputeSlices(ComputeInstances):
         if not path:
             return
         with suppress(NotFound):
-            self._session.rest(doing, "GET", f"{self._url}/{path}")
+            self._resource(doing, path)
             kind, place, _, group = path.split("/")
             delete: tuple[str, ...] = ("tpukit", "delete", group, "--zone", place)
             if kind == "regions":

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from tpukit.clock import Deadline
-from tpukit.errors import DeadlinePassed, NotFound, TpukitError
+from tpukit.errors import DeadlinePassed, TpukitError
 from tpukit.google.provider import Doubtful, SliceProvider
 from tpukit.models import LOST_STATES, Slice
 from tpukit.slices.journal import Journal
@@ -66,7 +66,7 @@ def delete(
                     operation = seen.asked(provider.delete, current, on_state)
                     continue
                 failure = seen.failure(provider, operation, doing)
-            except (Doubtful, NotFound):
+            except Doubtful:
                 continue
             except TpukitError as error:
                 if not error.reason.startswith("FAILED_PRECONDITION"):
@@ -114,7 +114,8 @@ def wait(
         DeadlinePassed: it is in another state; it still exists.
         TpukitError: the change was refused or failed.
     """
-    seen, provider = last_seen(provider, slice_), provider.within(deadline).only(slice_.api)
+    again = (verb,) if verb else ("wait", "--for", state.lower())
+    seen, provider = last_seen(provider, slice_, *again), provider.within(deadline).only(slice_.api)
     due, operation = {"start": "STOPPED", "stop": "READY"}.get(verb), ""
     with naming_what_exists(seen):
         for current in seen.looks(provider, deadline, on_state):

@@ -24,7 +24,7 @@ from tpukit.models import Slice, SliceRequest
 from tpukit.slices import lifetime, naming
 from tpukit.slices.change import delete
 from tpukit.slices.journal import Journal
-from tpukit.slices.last_seen import LastSeen, OnState, naming_what_exists
+from tpukit.slices.last_seen import REQUESTED, LastSeen, OnState, naming_what_exists
 from tpukit.slices.losses import loss
 from tpukit.slices.naming import GANG, HOSTS, MANAGED, NONCE, OURS, OWNER
 from tpukit.slices.update import Edits, update
@@ -127,7 +127,7 @@ class _Creation:
             failure = self._failure()
             if failure or self.appeared:
                 self._nothing_is_left()
-                if failure and not isinstance(failure, SliceLost):
+                if failure and not (isinstance(failure, SliceLost) or _is_ended(failure)):
                     raise failure
                 # The operation's error would say how to delete the slice, but it is gone.
                 gone = f"slice {self.request.name} vanished while it was being created"
@@ -160,7 +160,7 @@ class _Creation:
         self.seen.state, self.seen.doubt = "", True
         try:
             self.operation = self.provider.create(self.request)
-            self.seen.state, self.until = "requested", None
+            self.seen.state, self.until = REQUESTED, None
         except NameTaken as taken:  # it has just appeared; the next read shows its owner
             if taken.retry == "other-zone":  # something else has the name, and keeps it
                 self._nothing_is_left()
@@ -259,11 +259,16 @@ class _Creation:
         if self.unconfirmed and not self.seen.state:
             what = f"slice {name} was not created before the deadline"
             return TpukitError(what, why=self.unconfirmed.summary())
-        wait = ("tpukit", "wait", name, "--zone", zone)
-        return DeadlinePassed(
-            f"slice {name} is not READY yet",
-            fix=Fix.command(*wait, note="or run the same command again"),
+        verb = "start" if self.seen.state == "STOPPED" else "wait"
+        again = Fix.command(
+            *("tpukit", verb, name, "--zone", zone), note="or run the same command again"
         )
+        return DeadlinePassed(f"slice {name} is not READY yet", fix=again)
+
+
+def _is_ended(failure: TpukitError) -> bool:
+    """Return True if a create failed because somebody deleted its slice meanwhile."""
+    return failure.reason.startswith("CANCELLED")
 
 
 def check_same(slice_: Slice, request: SliceRequest) -> None:

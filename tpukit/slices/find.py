@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import TypeVar
 
 from tpukit.errors import BadInput, Fix, NotFound, TpukitError
@@ -13,6 +14,7 @@ from tpukit.google.provider import SliceProvider
 from tpukit.google.roads import in_both_apis, machine_and_group
 from tpukit.models import QueuedResource, Slice
 from tpukit.slices import lifetime
+from tpukit.slices.last_seen import unless_gone
 
 Thing = TypeVar("Thing", Slice, QueuedResource)
 
@@ -52,17 +54,17 @@ def find_named(provider: SliceProvider, name: str, zone: str = "") -> Sequence[S
     Without `zone` it searches every zone. A multislice has the name of its queued resource. Raises
     `NotFound` if the zone does not have it; without `zone`, the errors of `in_one_zone`.
     """
+    missing: NotFound | None = None
     if zone:
         try:
             return [provider.get(zone, name)]
         except NotFound as error:
-            several = _multislice(provider.list(zone).slices, name)
-            if not several:
-                raise NotFound(f"no slice {name} in {zone}", fix=_EVERYWHERE) from error
-            return several
-    listed = provider.list("-")
+            missing = error
+    listed = provider.list(zone or "-")
     matches = [slice_ for slice_ in listed.slices if slice_.name == name]
     matches = matches or _multislice(listed.slices, name)
+    if missing and not matches:
+        raise NotFound(f"no slice {name} in {zone}", fix=_EVERYWHERE) from missing
     close = get_close_matches(name, [slice_.name for slice_ in listed.slices], n=1)
     near = (
         Fix.command("tpukit", "describe", *close, note="did you mean that slice?")
@@ -109,11 +111,8 @@ def _multislice(slices: Iterable[Slice], name: str) -> list[Slice]:
 
 def look(provider: SliceProvider, slice_: Slice) -> Slice | None:
     """Return the slice as it is now, or None if it is gone, even if another one has its name."""
-    try:
-        now = provider.only(slice_.api).get(slice_.zone, slice_.name)
-    except NotFound:
-        return None
-    return now if slice_.id in ("", now.id) else None
+    now = unless_gone(partial(provider.only(slice_.api).get, slice_.zone, slice_.name))
+    return now if now and slice_.id in ("", now.id) else None
 
 
 def chosen(

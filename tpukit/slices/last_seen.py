@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
 
 from tpukit.clock import Deadline, polls
 from tpukit.errors import (
@@ -22,7 +24,10 @@ from tpukit.google.failures import UNREADABLE
 from tpukit.google.provider import Doubtful, SliceProvider
 from tpukit.models import Slice
 
+Thing = TypeVar("Thing")
 OnState = Callable[[str], None]
+
+REQUESTED = "requested"  #: the state of a slice whose create was accepted, until a read shows it
 
 
 @dataclass
@@ -44,6 +49,7 @@ class LastSeen:
     id: str = ""  #: the API's id, if known; a slice with another id is another slice
     replaced: bool = field(default=False, init=False)  #: True if another slice has the name
     begun: str = field(default="", init=False)  #: describes work that goes on after an interrupt
+    again: Fix | None = None  #: continues a command that keeps the slice; None: delete the slice
 
     def looks(
         self,
@@ -97,8 +103,8 @@ class LastSeen:
         try:
             operation = ask(slice_.zone, slice_.name)
         except TpukitError as error:
-            if not passing(error):
-                raise
+            if not (passing(error) or isinstance(error, NotFound)):
+                raise  # after NOT_FOUND, the next look tells whether the slice is gone
             if error.what != self.refusal:
                 on_state(f"{error.what}; asking again")
             self.refusal = error.what
@@ -120,21 +126,22 @@ class LastSeen:
             return  # these errors already say what exists
         if isinstance(error, NameTaken) and error.retry == "other-zone":
             return  # somebody else's slice has the name
-        delete, lines = self.delete_command(), [error.why, self.refusal, self.silence]
+        command = self.again or self.delete_command()
+        lines = [error.why, self.refusal, self.silence]
         if self.state:
             error.exists = tuple(self.exists())
             if error.otherwise and "delete" in error.otherwise.arguments:
-                delete = error.otherwise  # which may name the slice more precisely, by its API
-            error.otherwise = delete if error.fix not in (None, delete) else error.otherwise
-            error.fix = error.fix or delete
+                command = error.otherwise  # which may name the slice more precisely, by its API
+            error.otherwise = command if error.fix not in (None, command) else error.otherwise
+            error.fix = error.fix or command
         elif self.doubt:
             lines += [error.fix.note or str(error.fix)] if error.fix else []
             lines += [f"{self._place} may still appear: its create was not confirmed"]
             lines += [f"then it {self._costs}, and the same command continues with it"]
-            error.fix, error.otherwise = self._command("describe"), delete
+            error.fix, error.otherwise = self._command("describe"), command
         elif not self.looked and isinstance(error, (Interrupted, Terminated)):
             lines += [f"{self._place} was not looked up yet; if it exists, it {self._costs}"]
-            error.fix, error.otherwise = self._command("describe"), delete
+            error.fix, error.otherwise = self._command("describe"), command
         error.why = "\n".join(filter(None, lines))
 
     @property
@@ -150,9 +157,9 @@ class LastSeen:
         return Fix.command("tpukit", verb, self.name, *(["--zone", self.zone] if self.zone else []))
 
     def _look(self, provider: SliceProvider) -> Slice | None:
-        try:
-            slice_ = provider.get(self.zone, self.name)
-        except NotFound:
+        read = partial(provider.get, self.zone, self.name)
+        slice_ = unless_gone(read, reads=1 if self.state in ("", REQUESTED) else 2)
+        if slice_ is None:
             return None
         self.replaced = self.id not in ("", slice_.id)
         return None if self.replaced else slice_
@@ -164,9 +171,16 @@ class LastSeen:
             on_state(f"{self.silence}; still waiting")
 
 
-def last_seen(provider: SliceProvider, slice_: Slice) -> LastSeen:
-    """Return the last seen state for a slice that was just read."""
-    return LastSeen(slice_.name, slice_.zone, slice_.state, provider.bills, id=slice_.id)
+def last_seen(provider: SliceProvider, slice_: Slice, *again: str) -> LastSeen:
+    """Return the last seen state for a slice that was just read.
+
+    `again` are the verb and the flags that continue a command which keeps the slice.
+    """
+    seen = LastSeen(slice_.name, slice_.zone, slice_.state, provider.bills, id=slice_.id)
+    if again:
+        verb, *flags = again
+        seen.again = Fix.command("tpukit", verb, slice_.name, "--zone", slice_.zone, *flags)
+    return seen
 
 
 def interrupted(signal: KeyboardInterrupt, seen: Iterable[LastSeen]) -> TpukitError:
@@ -196,6 +210,17 @@ def naming_what_exists(seen: LastSeen) -> Iterator[None]:
     except TpukitError as error:
         seen.complete(error)
         raise
+
+
+def unless_gone(read: Callable[[], Thing], *, reads: int = 2) -> Thing | None:
+    """Return what `read` returns, or None if it raises `NotFound` this many times in a row.
+
+    A thing that was just there is gone only if two reads say so: one may be stale.
+    """
+    for _ in range(reads):
+        with suppress(NotFound):
+            return read()
+    return None
 
 
 def passing(error: TpukitError) -> bool:

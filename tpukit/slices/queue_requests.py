@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 
 from tpukit.clock import Deadline, polls
@@ -30,7 +30,7 @@ from tpukit.slices import lifetime
 from tpukit.slices.ensure import APPEAR_SECONDS, unlike
 from tpukit.slices.find import in_one_zone
 from tpukit.slices.journal import Journal
-from tpukit.slices.last_seen import OnState, last_seen, passing
+from tpukit.slices.last_seen import OnState, last_seen, passing, unless_gone
 from tpukit.slices.losses import DEFAULT_ACCOUNT, remaking_flags
 from tpukit.slices.naming import NONCE, OWNER, SEARCH, is_owner
 from tpukit.slices.queued import delete_queued, name_left, slices_of
@@ -67,11 +67,11 @@ def find_queued(provider: SliceProvider, name: str, zone: str = "") -> QueuedRes
     Raises `NotFound` and the other errors of `in_one_zone`.
     """
     if zone:
-        try:
-            return provider.get_queued(zone, name)
-        except NotFound as error:
+        request = unless_gone(partial(provider.get_queued, zone, name))
+        if request is None:
             fix = Fix.command("tpukit", "queue", "list", "--zone", "-", note="shows all zones")
-            raise NotFound(f"no queued resource {name} in {zone}", fix=fix) from error
+            raise NotFound(f"no queued resource {name} in {zone}", fix=fix)
+        return request
     listed = provider.list_queued("-")
     matches = [request for request in listed.requests if request.name == name]
     shows = Fix.command("tpukit", "queue", "list", note="shows the queued resources")
@@ -95,12 +95,14 @@ def ensure_queued(
         NameTaken: a request of that name has another spec or owner.
         NoCapacity, QuotaExceeded, NotAllowed, BadInput: it was refused, or has failed.
         DeadlinePassed: it is not accepted yet, but may still be.
+        TpukitError: nothing was requested, because the API never told whether the request exists.
     """
     asked, name = request.slice, request.slice.name
     provider = provider.within(deadline)
     once, doing = provider.once(), f"create queued resource {name}"
     operation, tried = "", False
     taken: NameTaken | None = None
+    silence: TpukitError | None = None
     with _naming(name, asked.zone):
         for _ in polls(deadline):
             try:
@@ -139,8 +141,14 @@ def ensure_queued(
             except TpukitError as error:
                 if not passing(error):
                     raise
-                on_state(f"{error.what}; reading back")
-        raise DeadlinePassed(f"queued resource {name} is not accepted yet")
+                if deadline.passed() and not tried:
+                    unknown = f"cannot tell whether queued resource {name} exists"
+                    raise TpukitError(unknown, why=error.summary()) from error
+                if silence is None or error.what != silence.what:
+                    on_state(f"{error.what}; reading back")
+                silence = error
+        why = silence.summary() if silence else ""
+        raise DeadlinePassed(f"queued resource {name} is not accepted yet", why=why)
 
 
 def extend_queued(

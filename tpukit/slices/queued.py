@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from functools import partial
 
 from tpukit.clock import Deadline, polls
-from tpukit.errors import DeadlinePassed, Fix, NotFound, TpukitError
+from tpukit.errors import DeadlinePassed, Fix, TpukitError
 from tpukit.google.provider import SliceProvider
 from tpukit.models import QueuedResource, Slice
 from tpukit.slices.journal import Journal
-from tpukit.slices.last_seen import OnState, passing
+from tpukit.slices.last_seen import OnState, passing, unless_gone
+
+#: Refusals of a delete that is requested again: it is busy, or the next look tells that it is gone.
+_REPEATED = ("FAILED_PRECONDITION", "NOT_FOUND")
 
 
 def slices_of(provider: SliceProvider, request: QueuedResource) -> list[Slice]:
     """Return the existing slices of a request; raise `TpukitError` if one is unreadable."""
-    slices: list[Slice] = []
-    for name in request.slices:
-        with suppress(NotFound):
-            slices.append(provider.get(request.zone, name))
+    reads = [partial(provider.get, request.zone, name) for name in request.slices]
+    slices = [slice_ for slice_ in map(unless_gone, reads) if slice_]
     return [slice_ for slice_ in slices if slice_.queued_resource == request.name]
 
 
@@ -55,9 +56,9 @@ def delete_queued(
     refusal: TpukitError | None = None
     for _ in polls(deadline):
         try:
-            current = once.get_queued(queued.zone, queued.name)
-            if current.created != queued.created:
-                break  # another request has its name
+            current = unless_gone(partial(once.get_queued, queued.zone, queued.name))
+            if current is None or current.created != queued.created:
+                break  # if it is another one, that request has its name now
             if current.state != told:
                 told = current.state
                 on_state(told)
@@ -68,10 +69,8 @@ def delete_queued(
                     return False
                 operation = provider.delete_queued(queued.zone, queued.name, force=force)
                 refusal = None
-        except NotFound:
-            break
         except TpukitError as error:
-            if not (passing(error) or error.reason.startswith("FAILED_PRECONDITION")):
+            if not (passing(error) or error.reason.startswith(_REPEATED)):
                 name_left(error, queued.name, queued.zone)
                 raise
             refusal = error

@@ -111,7 +111,7 @@ def update(
     if edits.ours and not edits.applied(slice_).parts:
         return Updated(slice_, ())
     provider = provider.within(deadline).only(slice_.api)
-    seen = last_seen(provider, slice_)
+    seen = last_seen(provider, slice_, *(() if edits.ours else ("describe",)))
     with naming_what_exists(seen):
         return _Update(provider, slice_, edits, deadline, on_state, seen).converge()
 
@@ -171,8 +171,9 @@ class _Update:
             self.operation = self.provider.update(current.zone, current.name, change)
             self.own.add(self.operation)
         except TpukitError as error:
-            if not passing(error):
-                raise
+            if not (passing(error) or isinstance(error, NotFound)):
+                raise  # after NOT_FOUND, the next look tells whether the slice is gone
+            self.seen.refusal = error.what
             self.unanswered = self.unanswered or isinstance(error, Doubtful)
 
     def _follow(self, current: Slice, change: SliceChange) -> None:

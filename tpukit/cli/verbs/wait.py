@@ -70,7 +70,7 @@ def _connect(toolkit: Toolkit, slice_: Slice, deadline: Deadline) -> None:
     from tpukit.slices.last_seen import last_seen, naming_what_exists
     from tpukit.ssh.fan_out import fan_out, values
 
-    with naming_what_exists(last_seen(toolkit.cloud.provider, slice_)):
+    with naming_what_exists(last_seen(toolkit.cloud.provider, slice_, "wait", "--for", "ssh")):
         workers = toolkit.reach.workers(slice_, "all", deadline.remaining())
         values(fan_out(workers, lambda worker: worker.connect().close()))
     toolkit.console.say(f"{len(workers)} of {len(workers)} workers answered")
