@@ -585,10 +585,12 @@ def test_a_machine_of_a_regional_group_is_listed_alone_and_deleted_only_without_
         {"items": {"regions/us-east5": {"instanceGroupManagers": [group]}}},
         {"items": {}},
     )
-    answer = json_reply(200, group) if exists else json_reply(404, {"error": {"code": 404}})
+    missing = json_reply(404, {"error": {"code": 404}})
+    # Of its group, of a group with its own name, and of that one's template.
+    answers = [json_reply(200, group)] if exists else [missing] * 3
     done = json_reply(200, {"name": "operation-1"})
     replies = [json_reply(200, document) for document in (*pages, machine)]
-    with scripted(*replies, answer, done) as server:
+    with scripted(*replies, *answers, done) as server:
         compute = ComputeSlices(cloud.session, PROJECT, f"{server.url}/compute/v1/")
         listed = compute.list("-").slices
         assert [(one.name, one.zone, one.state) for one in listed] == [("theirs-x1", ZONE, "READY")]
@@ -600,7 +602,7 @@ def test_a_machine_of_a_regional_group_is_listed_alone_and_deleted_only_without_
             compute.delete(ZONE, "theirs-x1")
         assert [verb for verb, _ in server.seen[4:]] == [
             "GET",
-            *([] if exists else ["GET", "DELETE"]),
+            *([] if exists else ["GET", "GET", "DELETE"]),
         ]
 
 
