@@ -127,6 +127,8 @@ class LastSeen:
         if isinstance(error, NameTaken) and error.retry == "other-zone":
             return  # somebody else's slice has the name
         command = self.again or self.delete_command()
+        if isinstance(error, (Interrupted, Terminated)):  # whoever interrupts gets both commands
+            error.fix, command = error.fix or self.again, self.delete_command()
         lines = [error.why, self.refusal, self.silence]
         if self.state:
             error.exists = tuple(self.exists())
