@@ -10,7 +10,7 @@ from support.local_cloud import Cloud, FakeClock
 
 from tpukit.access import rule_opening, ssh_rule
 from tpukit.access.context import Context
-from tpukit.errors import BadInput, NameTaken, SecurityRefusal
+from tpukit.errors import BadInput, NameTaken, SecurityRefusal, TpukitError
 from tpukit.models import FirewallRule, Slice
 
 SLICE = Slice("demo", "p", "z", "v3-8", "image", "READY", network="default")
@@ -187,9 +187,19 @@ def test_a_removal_whose_answer_was_lost_is_a_removal(
     prompt_cloud: Cloud, context: Context
 ) -> None:
     apply(context, TAGGED, [HERE])
-    prompt_cloud.fault(method="firewalls.delete", kind="reset", phase="after")
-    ssh_rule.remove(prompt_cloud.firewall, TAG)
+    for method in ("firewalls.delete", "globalOperations.wait"):
+        prompt_cloud.fault(method=method, kind="reset", phase="after", probability=1.0)
+    ssh_rule.remove_all(prompt_cloud.firewall.once(), TAG)
     assert prompt_cloud.firewall.list() == ()
+
+
+def test_one_not_found_is_no_proof_of_a_removal(prompt_cloud: Cloud, context: Context) -> None:
+    apply(context, TAGGED, [HERE])
+    for remove in (ssh_rule.remove, ssh_rule.remove_all):
+        prompt_cloud.fault(method="firewalls.delete", status="NOT_FOUND", message="no", times=1)
+        with pytest.raises(TpukitError, match=f"rule {TAG} is still there") as caught:
+            remove(prompt_cloud.firewall, TAG)
+        assert caught.value.exit_code == 1
 
 
 def test_only_rules_of_ours_are_left_over() -> None:

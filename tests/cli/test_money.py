@@ -247,6 +247,16 @@ def test_a_rule_is_left_over_only_where_every_slice_was_seen_or_where_it_could_n
     assert "far" not in names.read_text()
 
 
+@pytest.mark.parametrize("status", ["PERMISSION_DENIED", "INVALID_ARGUMENT"])
+def test_a_reap_that_cannot_list_says_that_it_does_not_know_what_exists(
+    run: Run, prompt_cloud: Cloud, status: str
+) -> None:
+    prompt_cloud.fault(method="nodes.list", status=status, message="no", probability=1.0)
+    told = run("reap", "--yes", environment=prompt_cloud.environment()).err
+    assert "exists: unknown, because the slices could not be listed" in told
+    assert "fix: tpukit list --zone -" in told
+
+
 def test_reap_names_no_rule_that_it_has_removed(run: Run, prompt_cloud: Cloud) -> None:
     """The slices of a dead queued resource are gone before it, and their rules are not."""
     environment = prompt_cloud.environment()

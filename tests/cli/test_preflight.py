@@ -205,6 +205,23 @@ def test_who_may_make_rules_and_not_read_them_gets_one(run: Run, prompt_cloud: C
     assert [rule.name for rule in prompt_cloud.firewall.list()] == [RULE]
 
 
+def test_a_rule_that_exists_and_may_not_be_read_is_not_called_open(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment = prompt_cloud.environment()
+    prompt_cloud.firewall.insert(
+        ssh_rule.FirewallRule(RULE, "default", ("192.0.2.7/32",), (RULE,))
+    )()
+    for method in ("firewalls.list", "firewalls.get"):
+        prompt_cloud.fault(method=method, status="PERMISSION_DENIED", message="no", probability=1.0)
+    done = run("create", "v3-8", "demo", environment=environment)
+    assert done.status == 0
+    assert (
+        f"rule {RULE}: it exists, but you may not read it; check that it admits tcp:22" in done.err
+    )
+    assert "already open" not in done.err
+
+
 def test_the_rule_is_asked_for_before_the_slice_and_named_where_that_fails(
     run: Run, prompt_cloud: Cloud
 ) -> None:

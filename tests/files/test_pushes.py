@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from support.agent_program import put_agent
+from support.agent_program import agent_words, put_agent
 from support.transfer_workers import NEVER, ByteCounter, Fleet, fleet, verbs
 
 from tpukit.errors import BadInput, TpukitError
@@ -389,6 +390,40 @@ def replace_program(to: Fleet, folder: Path, name: str, before: str) -> None:
     (folder / name).write_text(f'#!/bin/sh\n{before}\nexec {shutil.which(name)} "$@"\n')
     (folder / name).chmod(0o755)
     to.servers[0].path = f"{folder}:{to.servers[0].path}"
+
+
+#: Starts the agent with sleeps that end at once.
+HURRIED = '''shift 2; exec %s -I -S -c "
+import runpy, sys, time
+del sys.argv[0]
+time.sleep = lambda seconds: None
+runpy.run_path(sys.argv[0], run_name='__main__')" "$@"'''
+
+
+def test_a_push_that_waits_in_vain_for_another_says_how_to_end_that(
+    three: Fleet, root: Path, again: Again, tmp_path: Path
+) -> None:
+    again()
+    holder = subprocess.Popen(
+        agent_words(three.home(0), "hold_lock"), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert holder.stdin
+    assert holder.stdout
+    holder.stdin.write(b'{"path": "project/.tpukit/lock"}\n')
+    holder.stdin.flush()
+    assert any(b"locked" in line for line in holder.stdout)
+    replace_program(three, tmp_path / "tools", "python3", HURRIED % shutil.which("python3"))
+    (root / "a.py").write_text("print(3)\n")
+    failed, *others = again()
+    assert others == ["sent"] * 2
+    assert isinstance(failed, TpukitError)
+    assert f"another push is going on there: PID {holder.pid}," in failed.reason
+    assert failed.fix
+    ssh = ("tpukit", "ssh", "demo", "--worker", "0", "--")
+    assert failed.fix.arguments == (*ssh, "kill", str(holder.pid))
+    holder.kill()
+    holder.communicate()
+    assert again() == ["sent", "unchanged", "unchanged"]
 
 
 def test_a_worker_that_loses_what_it_got_is_given_up(

@@ -23,6 +23,7 @@ from support.local_cloud import (
 )
 
 from tpukit.errors import (
+    BadInput,
     DeadlinePassed,
     NameTaken,
     NotAllowed,
@@ -261,6 +262,17 @@ PAGES = {
     "a text with 400": json_reply(400, {"error": "invalid_grant"}),
     "null with 500": json_reply(500, {"error": None}),
 }
+
+
+def test_a_list_with_an_unknown_project_or_zone_says_what_shows_them(cloud: Cloud) -> None:
+    for listed in (
+        lambda: CloudTpu(cloud.session, "demo-project", server.url).list(ZONE),
+        lambda: ComputeFirewall(cloud.session, "demo-project", server.url).list(),
+    ):
+        with scripted(json_reply(404, GONE)) as server, pytest.raises(BadInput) as caught:
+            listed()
+        assert str(caught.value.fix) == "tpukit config explain"
+        assert str(caught.value.otherwise) == "tpukit zones"
 
 
 @pytest.mark.parametrize("name", PAGES)

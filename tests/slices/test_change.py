@@ -76,6 +76,21 @@ def test_a_delete_beside_another_operation_is_asked_for_again(cloud: Cloud) -> N
     assert cloud.nodes() == []
 
 
+@pytest.mark.parametrize("verb", ["delete", "stop", "start"])
+def test_a_conflict_of_a_change_is_asked_for_again(cloud: Cloud, verb: str) -> None:
+    """Of the codes with 409, ALREADY_EXISTS is only for creates."""
+    found = create(cloud).slice
+    given = {"deadline": cloud.deadline(), "on_state": cloud.states.append}
+    if verb == "start":
+        found = change.stop(cloud.tpu, found, **given)
+    cloud.fault(method=f"nodes.{verb}", status="ALREADY_EXISTS", message="busy", times=3)
+    if verb == "delete":
+        delete(cloud, found)
+    else:
+        getattr(change, verb)(cloud.tpu, found, **given)
+    assert len(cloud.calls(f"nodes.{verb}")) == 4
+
+
 def test_a_delete_that_was_accepted_and_then_failed_is_asked_for_again(
     cloud: Cloud, clock: FakeClock
 ) -> None:
@@ -129,6 +144,29 @@ def test_one_not_found_is_no_proof_of_a_delete(cloud: Cloud, method: str) -> Non
     cloud.fault(method=method, **STALE)
     delete(cloud, found)
     assert (cloud.nodes(), cloud.served()) == ([], 1)
+
+
+def test_a_slice_that_the_list_of_its_zone_still_shows_is_not_deleted(
+    cloud: Cloud, clock: FakeClock
+) -> None:
+    found = create(cloud).slice
+    cloud.fault(method="nodes.get", status="NOT_FOUND", message="not found", probability=1.0)
+    with pytest.raises(DeadlinePassed) as caught:
+        delete(cloud, found, seconds=5.0)
+    assert "DELETING when last seen" in caught.value.exists[0]
+    clock.sleep(60.0)
+    delete(cloud, found)
+    assert cloud.nodes() == []
+
+
+@pytest.mark.parametrize("refusal", [{"preset": "permission-denied"}, {"status": "NOT_FOUND"}])
+def test_a_list_that_cannot_be_read_holds_up_no_delete(
+    cloud: Cloud, refusal: dict[str, str]
+) -> None:
+    found = create(cloud).slice
+    cloud.fault(method="nodes.list", probability=1.0, **refusal)
+    delete(cloud, found)
+    assert cloud.nodes() == []
 
 
 @pytest.mark.parametrize("method", ["nodes.get", "nodes.stop"])

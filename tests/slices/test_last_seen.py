@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from support.local_cloud import PROJECT, ZONE, Cloud, json_reply, scripted
 
-from tpukit.errors import Fix, Interrupted, NameTaken, TpukitError
-from tpukit.slices.last_seen import LastSeen, naming_what_exists
+from tpukit.errors import Fix, Interrupted, NameTaken, NotFound, TpukitError
+from tpukit.google.tpu import CloudTpu
+from tpukit.slices.last_seen import LastSeen, in_list, naming_what_exists
 
 
 @pytest.mark.parametrize(("bills", "word"), [(True, "bills"), (False, "stays")])
@@ -49,3 +51,11 @@ def test_a_name_that_is_somebody_else_s_and_a_slice_never_seen_are_not_ours_to_n
         with pytest.raises(TpukitError) as caught, naming_what_exists(seen):
             raise error
         assert caught.value.exists == ()
+
+
+def test_a_list_without_the_slice_s_zone_does_not_say_that_the_slice_is_gone(cloud: Cloud) -> None:
+    silent = json_reply(200, {"unreachable": [f"projects/{PROJECT}/locations/{ZONE}"]})
+    gone = json_reply(404, {"error": {"code": 404, "status": "NOT_FOUND", "message": "none"}})
+    with scripted(silent, gone) as server, pytest.raises(NotFound, match="cannot read slice demo"):
+        in_list(CloudTpu(cloud.session, PROJECT, server.url), ZONE, "demo")
+    assert len(server.seen) == 2

@@ -7,12 +7,13 @@ from collections.abc import Callable
 
 import pytest
 from support.local_cloud import PROJECT, ZONE, Cloud, FakeClock, json_reply, scripted
-from support.slices import at_sleep, create, delete, labelled
+from support.slices import create, delete, labelled
 
-from tpukit.errors import DeadlinePassed, TpukitError
+from tpukit.errors import DeadlinePassed, NotAllowed, TpukitError
 from tpukit.google.tpu import CloudTpu
 from tpukit.models import Slice
 from tpukit.slices import change
+from tpukit.slices.update import Edits, update
 
 pytestmark = pytest.mark.process
 
@@ -31,7 +32,7 @@ def outage(cloud: Cloud, clock: FakeClock, seconds: float, **fault: object) -> N
     def act() -> None:
         if len(clock.slept) == 2:
             began.append(clock.now)
-            cloud.fault(method="*", probability=1.0, **fault)
+            cloud.fault(**{"method": "*", "probability": 1.0, **fault})
         if began and clock.now > began[0] + seconds:
             began.clear()
             cloud.control("DELETE", "faults")
@@ -111,12 +112,53 @@ def test_an_api_that_never_answered_ends_the_command_soon(cloud: Cloud, clock: F
     assert clock.now - began <= 30.0
 
 
-def test_what_is_no_outage_ends_a_wait_at_once(cloud: Cloud, clock: FakeClock) -> None:
-    at_sleep(clock, 2, lambda: cloud.fault(preset="permission-denied", method="nodes.get"))
-    with pytest.raises(TpukitError) as caught:
-        create(cloud)
-    assert caught.value.exit_code == 4
-    assert len(clock.slept) == 2
+def updated(cloud: Cloud) -> Slice:
+    found, edits = cloud.tpu.get(ZONE, "demo"), Edits(labels={"team": "vision"})
+    given = {"deadline": cloud.deadline(), "on_state": cloud.states.append}
+    return update(cloud.tpu, found, edits, **given).slice
+
+
+@pytest.mark.parametrize("method", ["nodes.get", "operations.get"])
+@pytest.mark.parametrize("status", ["PERMISSION_DENIED", "UNAUTHENTICATED"])
+@pytest.mark.parametrize("job", [*JOBS, "update"])
+def test_a_refusal_in_the_middle_of_a_wait_is_outlasted(
+    cloud: Cloud, clock: FakeClock, job: str, status: str, method: str
+) -> None:
+    """A role is set anew, or a login ends and another one follows."""
+    before, act = JOBS.get(job, (made, updated))
+    before(cloud)
+    cloud.states.clear()
+    outage(cloud, clock, 100.0, kind="status", status=status, message="not you", method=method)
+    act(cloud)
+    told = [state for state in cloud.states if "by the API since" in state or "again" in state]
+    assert len(told) == (2 if method == "nodes.get" else 0)
+    assert all(any(word in line for word in ("refused by", "accepts us again")) for line in told)
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_a_refusal_that_lasts_ends_a_wait_after_ten_minutes_or_at_its_deadline(
+    cloud: Cloud, clock: FakeClock, job: str
+) -> None:
+    before, act = JOBS[job]
+    before(cloud)
+    began = clock.now
+    outage(cloud, clock, 10_000.0, kind="status", status="PERMISSION_DENIED", method="nodes.get")
+    with pytest.raises(NotAllowed) as caught:
+        act(cloud)
+    assert 590 < clock.now - began <= 620
+    assert "refused by the API since" in caught.value.why
+    assert "when last seen" in caught.value.exists[0]
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_the_first_refusal_ends_a_command_at_once(cloud: Cloud, clock: FakeClock, job: str) -> None:
+    before, act = JOBS[job]
+    before(cloud)
+    began = clock.now
+    cloud.fault(method="*", status="PERMISSION_DENIED", probability=1.0)
+    with pytest.raises(NotAllowed):
+        act(cloud)
+    assert clock.now == began
 
 
 def test_a_login_page_in_the_middle_of_a_wait_is_an_outage(cloud: Cloud) -> None:

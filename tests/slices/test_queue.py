@@ -330,6 +330,33 @@ def test_one_not_found_is_no_proof_of_a_delete(cloud: Cloud, method: str) -> Non
     assert (cloud.tpu.list_queued("-").requests, cloud.nodes()) == ((), [])
 
 
+def test_a_request_that_the_list_of_its_zone_still_shows_is_not_deleted(cloud: Cloud) -> None:
+    found, _ = ensure(cloud)
+    unseen = {"method": "queuedResources.get", "status": "NOT_FOUND", "probability": 1.0}
+    cloud.fault(**unseen, message="not found")
+    cloud.fault(method="queuedResources.delete", status="UNAVAILABLE", probability=1.0)
+    with pytest.raises(DeadlinePassed) as caught:
+        delete(cloud, found)
+    assert "when last seen" in caught.value.exists[0]
+    cloud.control("DELETE", "faults")
+    cloud.fault(**unseen, message="not found")
+    cloud.fault(preset="permission-denied", method="queuedResources.list", probability=1.0)
+    delete(cloud, found)
+    assert cloud.calls("queuedResources.delete")
+
+
+@pytest.mark.parametrize("step", [wait, delete])
+def test_a_refusal_in_the_middle_of_a_wait_is_outlasted(
+    cloud: Cloud, clock: FakeClock, step: Callable[[Cloud, QueuedResource], object]
+) -> None:
+    cloud.fault(method="queuedResources.create", kind="wait", seconds=300.0, times=1)
+    given, _ = ensure(cloud)
+    refused = {"method": "queuedResources.get", "status": "PERMISSION_DENIED", "times": 3}
+    at_sleep(clock, 1, lambda: cloud.fault(**refused))
+    step(cloud, given)
+    assert cloud.served() == 4  # the lack of capacity, and the refusals
+
+
 def test_an_outage_before_a_request_was_made_names_no_request(cloud: Cloud) -> None:
     fault = {"status": "UNAVAILABLE", "message": "down", "probability": 1.0}
     cloud.fault(method="queuedResources.get", **fault)

@@ -233,7 +233,7 @@ class Cleanup:
                     continue
                 ssh_rule.remove_all(self.firewall.within(deadline).of(host), tag)
             except TpukitError as error:
-                self.on_warning(f"the firewall rule of {name} stays: {error.summary()}")
+                self.on_warning(f"the firewall rule of {name} may stay: {error.summary()}")
                 stay += [] if isinstance(error, NotAllowed) else [tag]
         return stay
 

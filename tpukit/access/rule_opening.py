@@ -27,7 +27,8 @@ class Opening:
     """A requested rule; `wait` returns when it exists.
 
     `replaced` has our older address, which the rule no longer admits. `rules` are the rules before
-    it; `exposing` are those that admit the whole world.
+    it; `exposing` are those that admit the whole world. `unread` is True if the rule existed and we
+    may not read it.
     """
 
     rule: FirewallRule
@@ -36,11 +37,15 @@ class Opening:
     wait: Wait = lambda: None
     rules: Sequence[FirewallRule] = ()
     exposing: Sequence[FirewallRule] = ()
+    unread: bool = False
 
     @property
     def summary(self) -> str:
         """The sources that the rule admits, and those that it no longer admits."""
         ranges = ", ".join(self.rule.source_ranges)
+        if self.unread:
+            check = f"check that it admits {SSH} from {ranges} to tag {self.rule.target_tags[0]}"
+            return f"it exists, but you may not read it; {check}"
         older = ""
         if self.replaced:
             older = f"; {', '.join(self.replaced)}, your earlier address, was removed"
@@ -228,7 +233,7 @@ def _ask_for(
     kept = [source for source in present.source_ranges if source not in outdated]
     new = [source for source in wanted.source_ranges if source not in kept]
     if not new and not outdated:
-        return Opening(present)
+        return Opening(present, unread=present is wanted)
     now = replace(present, source_ranges=(*kept, *new))
     wait = firewall.replace_source_ranges(present.name, now.source_ranges)
     return Opening(now, True, tuple(outdated), wait)

@@ -116,10 +116,7 @@ def remove(provider: FirewallProvider, name: str) -> bool:
         raise BadInput(f"{name} is not a rule of tpukit's")
     if all(rule.name != name for rule in provider.list()):
         return False
-    try:
-        provider.delete(name)
-    except NotFound:
-        return False
+    _delete(provider, name)
     return True
 
 
@@ -159,8 +156,24 @@ def remove_all(provider: FirewallProvider, own: str) -> None:
     """Remove all rules that were made for the slice with this tag."""
     for rule in provider.list():
         if is_ours(rule) and _made_for(rule) == own:
-            with suppress(NotFound):
-                provider.delete(rule.name)
+            _delete(provider, rule.name)
+
+
+def _delete(provider: FirewallProvider, name: str) -> None:
+    """Delete a rule; if that fails, read it, because an answer may be lost and one NOT_FOUND stale.
+
+    Raises `TpukitError` unless the rule is gone.
+    """
+    try:
+        provider.delete(name)
+    except TpukitError as error:
+        gone = missing = isinstance(error, NotFound)
+        with suppress(TpukitError):
+            gone = provider.get(name) is None
+        if missing and not gone:
+            raise TpukitError(f"rule {name} is still there", why=error.summary()) from error
+        if not gone:
+            raise
 
 
 def _made_for(rule: FirewallRule) -> str:

@@ -12,6 +12,25 @@ import time
 from tpukit.agent.main import Home, Request, say
 
 
+def sign(lock: int) -> None:
+    """Write into a locked file which process holds the lock, and for which client."""
+    client = os.environ.get("SSH_CONNECTION", "").partition(" ")[0]
+    since = time.strftime("%H:%M:%S UTC", time.gmtime())
+    os.ftruncate(lock, 0)
+    whom = f"{client and ', for ' + client}, since {since}, on {os.uname().nodename}"
+    os.pwrite(lock, f"PID {os.getpid()}{whom}\n".encode(), 0)
+
+
+def holder(lock: int) -> str:
+    """Return the text that the holder of a lock has written into its file.
+
+    It starts with `PID` only if the process is on this worker: workers may share a folder.
+    """
+    text = os.pread(lock, 200, 0).decode(errors="replace").strip()
+    _, on, worker = text.rpartition(", on ")
+    return f"elsewhere, {text}" if on and worker != os.uname().nodename else text
+
+
 def hold_lock(home: Home, request: Request) -> None:
     """Lock the file `path`, answer `locked`, and unlock it when standard input ends.
 
@@ -28,14 +47,11 @@ def hold_lock(home: Home, request: Request) -> None:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                say({"waiting": os.pread(file, 200, 0).decode(errors="replace").strip()})
+                say({"waiting": holder(file)})
                 fcntl.flock(file, fcntl.LOCK_EX)
             if os.path.samestat(os.fstat(file), os.stat(path)):
                 lock = file
-    client = os.environ.get("SSH_CONNECTION", "").partition(" ")[0]
-    since = time.strftime("%H:%M:%S UTC", time.gmtime())
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, f"PID {os.getpid()}{client and ', for ' + client}, since {since}\n".encode(), 0)
+    sign(lock)
     say({"locked": True})
     sys.stdin.buffer.read()
     with contextlib.suppress(OSError):

@@ -20,6 +20,7 @@ import time
 import zlib
 from typing import Any, Dict, Iterable, Iterator
 
+from tpukit.agent import locks
 from tpukit.agent.archives import STATE_FOLDER, unpack
 from tpukit.agent.contents import fingerprint, manifest_digest
 from tpukit.agent.main import Home, Request, say
@@ -171,7 +172,7 @@ class _Tree:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Run the block while no other push changes the tree; first read its latest record."""
-        with open(os.path.join(self.folder, "lock"), "w") as lock:
+        with open(os.path.join(self.folder, "lock"), "a+") as lock:
             for _ in range(_LOCK_TRIES):
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -180,7 +181,8 @@ class _Tree:
                     self.progress.advance(1)
                     time.sleep(0.1)
             else:
-                sys.exit("another push is going on there")
+                sys.exit(f"another push is going on there: {locks.holder(lock.fileno())}")
+            locks.sign(lock.fileno())
             self._read()
             yield
 

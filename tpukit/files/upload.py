@@ -19,6 +19,7 @@ from tpukit.ssh import agent_client
 from tpukit.ssh.agent_client import AgentAnswer
 from tpukit.ssh.client import Connection
 from tpukit.ssh.worker import RemoteWorker, RetryingConnection
+from tpukit.ssh.worker_lock import holder_fix
 from tpukit.text import one_line
 
 #: The most corrupt results: the first may come from a broken beginning that was resumed.
@@ -265,7 +266,8 @@ class Delivery:
                 stdin=stdin,
             )
         except TpukitError as error:
-            error.fix = error.fix or self.worker.disk_fix(error.reason)
+            reason = error.reason
+            error.fix = error.fix or self.worker.disk_fix(reason) or holder_fix(self.worker, reason)
             raise
 
     def _heed(self, answer: AgentAnswer) -> None:

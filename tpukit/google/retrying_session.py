@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from tpukit.clock import Clock, Deadline
-from tpukit.errors import DeadlinePassed, TpukitError
+from tpukit.errors import BadInput, DeadlinePassed, Fix, TpukitError
 from tpukit.google.access_tokens import AccessTokens
 from tpukit.google.failures import (
     TOKEN_REFUSED,
@@ -43,6 +43,11 @@ _LONGEST_REASON = 300
 _LIST_SECONDS, _MOST_PAGES = 120.0, 200
 #: Seconds for a request after its deadline: a wait may look one last time.
 _LAST_SECONDS = 1.0
+#: The fixes if a list has an unknown project or zone.
+_PROJECT = Fix.command(
+    *("tpukit", "config", "explain"), note="shows where the project and the zone come from"
+)
+_ZONES = Fix.command("tpukit", "zones", note="shows the zones of the project")
 #: A larger difference between this machine's clock and another one, in seconds, is reported.
 CLOCK_DIFFERENCE = 120.0
 
@@ -179,7 +184,12 @@ class Session:
         within = self.within(Deadline.after(self.clock, _LIST_SECONDS))
         while True:
             words = urlencode({**query, **({"pageToken": token} if token else {})})
-            page = within.rest(doing, "GET", f"{url}?{words}", named=False)
+            try:
+                page = within.rest(doing, "GET", f"{url}?{words}", named=False)
+            except BadInput as error:
+                if not error.fix:
+                    error.fix, error.otherwise = _PROJECT, _ZONES
+                raise
             if "error" in page:
                 raise to_error(unreadable(ValueError("an error in place of a list")), doing)
             yield page
@@ -202,8 +212,11 @@ class Session:
         if answer.status < 500:  # a proxy may send 5xx, with a wrong clock
             self._time.saw(answer.headers.get("date", ""))
         if answer.status // 100 != 2:
-            failure = from_answer(answer.status, answer.body, answer.headers)
-            raise RestFailure(replace(failure, named=named))
+            failure = replace(from_answer(answer.status, answer.body, answer.headers), named=named)
+            if named and failure.http == 409:
+                # Only a create can find its name taken; another call finds another operation.
+                failure = replace(failure, status="ABORTED")
+            raise RestFailure(failure)
         document = parsed(answer.body)
         if not isinstance(document, dict):
             raise ValueError("the answer is not a JSON object")

@@ -111,7 +111,8 @@ def _multislice(slices: Iterable[Slice], name: str) -> list[Slice]:
 
 def look(provider: SliceProvider, slice_: Slice) -> Slice | None:
     """Return the slice as it is now, or None if it is gone, even if another one has its name."""
-    now = unless_gone(partial(provider.only(slice_.api).get, slice_.zone, slice_.name))
+    read = partial(provider.only(slice_.api).get, slice_.zone, slice_.name)
+    now = unless_gone(read, read)
     return now if now and slice_.id in ("", now.id) else None
 
 

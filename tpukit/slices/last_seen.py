@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,9 +11,12 @@ from typing import TypeVar
 
 from tpukit.clock import Deadline, polls
 from tpukit.errors import (
+    BadInput,
     Fix,
     Interrupted,
     NameTaken,
+    NotAllowed,
+    NotAuthenticated,
     NotFound,
     SliceLost,
     Terminated,
@@ -22,12 +25,34 @@ from tpukit.errors import (
 )
 from tpukit.google.failures import UNREADABLE
 from tpukit.google.provider import Doubtful, SliceProvider
-from tpukit.models import Slice
+from tpukit.models import QueuedResource, Slice
 
 Thing = TypeVar("Thing")
+Named = TypeVar("Named", Slice, QueuedResource)
 OnState = Callable[[str], None]
 
 REQUESTED = "requested"  #: the state of a slice whose create was accepted, until a read shows it
+#: Seconds for which an API that has accepted us may refuse us, for example until a new login.
+REFUSED_SECONDS = 600.0
+
+
+class Refusals:
+    """Refusals by an API that has accepted us, which may pass for `REFUSED_SECONDS`."""
+
+    def __init__(self, deadline: Deadline) -> None:
+        self._deadline = deadline
+        self._until: Deadline | None = None  #: the end of the patience since the first refusal
+
+    def end(self) -> None:
+        """Forget the refusals: the API accepts us again."""
+        self._until = None
+
+    def may_pass(self, error: TpukitError) -> bool:
+        """Return True if an error is a refusal, and neither its time nor the deadline is over."""
+        if not isinstance(error, (NotAllowed, NotAuthenticated)):
+            return False
+        self._until = self._until or self._deadline.within(REFUSED_SECONDS)
+        return not self._until.passed()
 
 
 @dataclass
@@ -50,6 +75,7 @@ class LastSeen:
     replaced: bool = field(default=False, init=False)  #: True if another slice has the name
     begun: str = field(default="", init=False)  #: describes work that goes on after an interrupt
     again: Fix | None = None  #: continues a command that keeps the slice; None: delete the slice
+    refusals: Refusals | None = field(default=None, init=False)  #: to read operations
 
     def looks(
         self,
@@ -58,28 +84,34 @@ class LastSeen:
         on_state: OnState,
         *,
         most: float = 5.0,
+        outlasts: bool = True,
     ) -> Iterator[Slice | None]:
         """Yield the slice until the deadline, or None if it is missing or another has its name.
 
         `on_state` gets each new state; a missing slice keeps its last state. After the first
-        answer, an outage does not end the wait; `on_state` gets a line when it begins and ends.
-        `most` is the longest pause in seconds between two reads. Raises all other read errors.
+        answer, an outage does not end the wait, and if `outlasts`, nor do `Refusals`; `on_state`
+        gets a line when it begins and ends. `most` is the longest pause in seconds between two
+        reads. Raises all other read errors.
         """
         clock, provider = deadline.clock, provider.within(deadline)
-        poll = provider.once()
+        refusals, self.refusals = Refusals(deadline), Refusals(deadline)
+        poll, answers = provider.once(), ""
         answered, asked_at = bool(self.state), 0.0
         for _ in polls(deadline, most=most):
             asked_at = asked_at if self.silence else clock.time()
             try:
                 slice_ = self._look(poll if answered else provider)
             except TpukitError as error:
-                if not (answered and passing(error)):
+                refused = outlasts and self.looked and refusals.may_pass(error)
+                if not (refused or (answered and passing(error))):
                     raise
+                answers = "accepts us" if refused else "answers"
                 self._note_silence(error, asked_at, on_state)
                 continue
             if self.silence:
                 self.silence = ""
-                on_state(f"the API answers again, after {clock.time() - asked_at:.0f} s")
+                on_state(f"the API {answers} again, after {clock.time() - asked_at:.0f} s")
+            refusals.end()
             answered = self.looked = True
             if slice_ and _shown(slice_) != self.state:
                 self.state = _shown(slice_)  # set first: on_state may be interrupted
@@ -89,11 +121,14 @@ class LastSeen:
     def failure(self, provider: SliceProvider, operation: str, doing: str) -> TpukitError | None:
         """Return the error of a failed operation, else None; raise `Doubtful` if unreadable now."""
         try:
-            return provider.once().failure(operation, doing) if operation else None
+            failure = provider.once().failure(operation, doing) if operation else None
         except TpukitError as error:
-            if passing(error):
+            if passing(error) or (self.refusals and self.refusals.may_pass(error)):
                 raise Doubtful(error.what) from error
             raise
+        if self.refusals:
+            self.refusals.end()
+        return failure
 
     def asked(self, ask: Callable[[str, str], str], slice_: Slice, on_state: OnState) -> str:
         """Call `ask` and return the operation's name, or "" if the call should be repeated later.
@@ -159,8 +194,10 @@ class LastSeen:
         return Fix.command("tpukit", verb, self.name, *(["--zone", self.zone] if self.zone else []))
 
     def _look(self, provider: SliceProvider) -> Slice | None:
-        read = partial(provider.get, self.zone, self.name)
-        slice_ = unless_gone(read, reads=1 if self.state in ("", REQUESTED) else 2)
+        reads = [partial(provider.get, self.zone, self.name)]
+        if self.state not in ("", REQUESTED):
+            reads.append(partial(in_list, provider, self.zone, self.name))
+        slice_ = unless_gone(*reads)
         if slice_ is None:
             return None
         self.replaced = self.id not in ("", slice_.id)
@@ -169,7 +206,8 @@ class LastSeen:
     def _note_silence(self, error: TpukitError, since: float, on_state: OnState) -> None:
         if not self.silence:
             at = time.strftime("%H:%M:%S UTC", time.gmtime(since))
-            self.silence = f"no answer from the API since {at}: {error.what}"
+            cause = "no answer from" if passing(error) else "refused by"
+            self.silence = f"{cause} the API since {at}: {error.what}"
             on_state(f"{self.silence}; still waiting")
 
 
@@ -214,15 +252,35 @@ def naming_what_exists(seen: LastSeen) -> Iterator[None]:
         raise
 
 
-def unless_gone(read: Callable[[], Thing], *, reads: int = 2) -> Thing | None:
-    """Return what `read` returns, or None if it raises `NotFound` this many times in a row.
+def unless_gone(*reads: Callable[[], Thing]) -> Thing | None:
+    """Return what the first of these reads returns, or None if each raises `NotFound`.
 
     A thing that was just there is gone only if two reads say so: one may be stale.
     """
-    for _ in range(reads):
+    for read in reads:
         with suppress(NotFound):
             return read()
     return None
+
+
+def in_list(provider: SliceProvider, zone: str, name: str) -> Slice:
+    """Return a slice from the list of its zone, which may show a slice that `get` does not.
+
+    If the list cannot be read, returns the slice of `get`. Raises `NotFound` as `get` does.
+    """
+    with suppress(NotAllowed, BadInput):
+        listed = provider.list(zone)
+        if zone not in listed.unreachable:
+            return named(listed.slices, name)
+    return provider.get(zone, name)
+
+
+def named(things: Sequence[Named], name: str) -> Named:
+    """Return the thing of that name; raise `NotFound` if there is none."""
+    for thing in things:
+        if thing.name == name:
+            return thing
+    raise NotFound(f"{name} is not in the list")
 
 
 def passing(error: TpukitError) -> bool:

@@ -30,7 +30,7 @@ from tpukit.slices import lifetime
 from tpukit.slices.ensure import APPEAR_SECONDS, unlike
 from tpukit.slices.find import in_one_zone
 from tpukit.slices.journal import Journal
-from tpukit.slices.last_seen import OnState, last_seen, passing, unless_gone
+from tpukit.slices.last_seen import OnState, Refusals, last_seen, passing, unless_gone
 from tpukit.slices.losses import DEFAULT_ACCOUNT, remaking_flags
 from tpukit.slices.naming import NONCE, OWNER, SEARCH, is_owner
 from tpukit.slices.queued import delete_queued, name_left, slices_of
@@ -67,7 +67,8 @@ def find_queued(provider: SliceProvider, name: str, zone: str = "") -> QueuedRes
     Raises `NotFound` and the other errors of `in_one_zone`.
     """
     if zone:
-        request = unless_gone(partial(provider.get_queued, zone, name))
+        read = partial(provider.get_queued, zone, name)
+        request = unless_gone(read, read)
         if request is None:
             fix = Fix.command("tpukit", "queue", "list", "--zone", "-", note="shows all zones")
             raise NotFound(f"no queued resource {name} in {zone}", fix=fix)
@@ -230,19 +231,21 @@ def wait_queued(
     """
     provider = provider.within(deadline)
     once, told, silent, limit = provider.once(), "", False, deadline
+    refusals = Refusals(deadline)
     hidden: Deadline | None = None
     with _naming(queued.name, queued.zone):
         for _ in polls(deadline, *_PAUSE):
             try:
                 now = _look(once, queued.zone, queued.name)
             except TpukitError as error:
-                if not passing(error):
+                if not (passing(error) or (told and refusals.may_pass(error))):
                     raise
                 if not silent:
                     on_state(f"{error.what}; still waiting")
                 silent = True
                 continue
             silent = False
+            refusals.end()
             if now is None:  # the API may not show a new request at once
                 hidden = hidden or deadline.within(APPEAR_SECONDS)
                 if not hidden.passed():

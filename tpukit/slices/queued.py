@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 from tpukit.clock import Deadline, polls
-from tpukit.errors import DeadlinePassed, Fix, TpukitError
+from tpukit.errors import BadInput, DeadlinePassed, Fix, NotAllowed, TpukitError
 from tpukit.google.provider import SliceProvider
 from tpukit.models import QueuedResource, Slice
 from tpukit.slices.journal import Journal
-from tpukit.slices.last_seen import OnState, passing, unless_gone
+from tpukit.slices.last_seen import OnState, Refusals, named, passing, unless_gone
 
 #: Refusals of a delete that is requested again: it is busy, or the next look tells that it is gone.
 _REPEATED = ("FAILED_PRECONDITION", "NOT_FOUND")
@@ -19,8 +20,17 @@ _REPEATED = ("FAILED_PRECONDITION", "NOT_FOUND")
 def slices_of(provider: SliceProvider, request: QueuedResource) -> list[Slice]:
     """Return the existing slices of a request; raise `TpukitError` if one is unreadable."""
     reads = [partial(provider.get, request.zone, name) for name in request.slices]
-    slices = [slice_ for slice_ in map(unless_gone, reads) if slice_]
+    slices = [slice_ for slice_ in map(unless_gone, reads, reads) if slice_]
     return [slice_ for slice_ in slices if slice_.queued_resource == request.name]
+
+
+def _in_list(provider: SliceProvider, zone: str, name: str) -> QueuedResource:
+    """Return a request from the list of its zone; see `last_seen.in_list`."""
+    with suppress(NotAllowed, BadInput):
+        listed = provider.list_queued(zone)
+        if zone not in listed.unreachable:
+            return named(listed.requests, name)
+    return provider.get_queued(zone, name)
 
 
 def name_left(error: TpukitError, name: str, zone: str) -> None:
@@ -54,15 +64,20 @@ def delete_queued(
     doing = f"delete queued resource {queued.name}"
     operation, told = "", ""
     refusal: TpukitError | None = None
+    refusals = Refusals(deadline)
     for _ in polls(deadline):
         try:
-            current = unless_gone(partial(once.get_queued, queued.zone, queued.name))
+            current = unless_gone(
+                partial(once.get_queued, queued.zone, queued.name),
+                partial(_in_list, once, queued.zone, queued.name),
+            )
             if current is None or current.created != queued.created:
                 break  # if it is another one, that request has its name now
             if current.state != told:
                 told = current.state
                 on_state(told)
             refusal = (operation and once.failure(operation, doing)) or refusal
+            refusals.end()
             if told != "DELETING" and not (operation and not refusal):
                 operation = ""
                 if stays(current):
@@ -70,7 +85,8 @@ def delete_queued(
                 operation = provider.delete_queued(queued.zone, queued.name, force=force)
                 refusal = None
         except TpukitError as error:
-            if not (passing(error) or error.reason.startswith(_REPEATED)):
+            refused = operation and refusals.may_pass(error)
+            if not (passing(error) or refused or error.reason.startswith(_REPEATED)):
                 name_left(error, queued.name, queued.zone)
                 raise
             refusal = error

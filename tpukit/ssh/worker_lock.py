@@ -18,6 +18,14 @@ _RELEASE_SECONDS = 5.0
 _LONGEST_LINE = 4096
 
 
+def holder_fix(worker: RemoteWorker, text: str) -> Fix | None:
+    """Return the command that ends the holder of a lock, if the text names one, else None."""
+    pid = re.search(r": PID (\d+)", text)
+    ssh = ("tpukit", "ssh", worker.slice, "--worker", str(worker.index), "--", "kill")
+    note = "takes the lock from that client, in case it hangs"
+    return Fix.command(*ssh, pid[1], note=note) if pid else None
+
+
 @contextmanager
 def worker_lock(
     worker: RemoteWorker,
@@ -71,11 +79,7 @@ def worker_lock(
                         waits = f"{ahead}: {one_line(answer.text('waiting'))}"
                         on_wait(waits)
         if waits and not locked and deadline.passed():
-            pid = re.search(r": PID (\d+)", waits)
-            ssh = ("tpukit", "ssh", worker.slice, "--worker", str(worker.index), "--", "kill")
-            note = "takes the lock from that client, in case it hangs"
-            fix = Fix.command(*ssh, pid[1], note=note) if pid else None
-            raise DeadlinePassed(late, why=waits, fix=fix)
+            raise DeadlinePassed(late, why=waits, fix=holder_fix(worker, waits))
         yield bool(waits)
     finally:
         release.set()

@@ -35,7 +35,7 @@ from tpukit.models import Slice, SliceRequest
 from tpukit.slices import lifetime, naming
 from tpukit.slices.capacity import Search
 from tpukit.slices.ensure import check_owner
-from tpukit.slices.last_seen import LastSeen, passing
+from tpukit.slices.last_seen import LastSeen, Refusals, passing
 from tpukit.watch.saved_watches import (
     ENDED,
     RECOVERING,
@@ -55,8 +55,6 @@ LOOK_SECONDS = 15.0
 SETTLE_SECONDS = 30.0
 #: Seconds for a verified deletion.
 END_SECONDS = 1200.0
-#: Seconds for which an API that has accepted us may refuse us, for example until a new login.
-REFUSED_SECONDS = 600.0
 #: Seconds in which a group of Compute Engine may get a lost worker back; nothing makes one again.
 REPAIR_SECONDS = 900.0
 #: Failed starts of the command in a row before the watch gives up.
@@ -101,7 +99,9 @@ class Watcher:
     maintenance: bool = field(default=False, init=False)
     repair: Deadline | None = field(default=None, init=False)  #: for a group that lacks a worker
     trouble: str = field(default="", init=False)  #: the last shown trouble
-    refused: Deadline | None = field(default=None, init=False)  #: until when refusals may pass
+
+    def __post_init__(self) -> None:
+        self.refusals = Refusals(Deadline.never(self.clock))
 
     def watch(self) -> int:
         """Return the exit status of the command when it has ended.
@@ -141,7 +141,7 @@ class Watcher:
                 if status is not None:
                     self._finish(status)
                     return status
-                self.refused = None
+                self.refusals.end()
             except _Again as again:
                 self._wait_on(*again.args)
             except (NotAllowed, NotAuthenticated) as refusal:
@@ -161,10 +161,8 @@ class Watcher:
 
     def _wait_out(self, refusal: TpukitError) -> None:
         """Wait after a refusal; raise it if it lasts too long, or if the API never accepted us."""
-        if not (self.seen.looked and self._watch.id):
-            raise refusal
-        self.refused = self.refused or Deadline.after(self.clock, REFUSED_SECONDS)
-        if self.refused.passed():
+        accepted = self.seen.looked and self._watch.id
+        if not (accepted and self.refusals.may_pass(refusal)):
             raise refusal
         self._wait_on(refusal)
 
@@ -204,7 +202,8 @@ class Watcher:
                 continue
             if not self.began:
                 self._begin(slice_)
-            self.refused = None if self.began else self.refused
+            if self.began:
+                self.refusals.end()
             ended = self.work.ended() if self.began else None
             if ended is None:
                 self.settling = None
@@ -219,7 +218,7 @@ class Watcher:
 
     def _looks(self) -> Iterator[Slice | None]:
         never = Deadline.never(self.clock)
-        looks = self.seen.looks(self.provider, never, self.say, most=LOOK_SECONDS)
+        looks = self.seen.looks(self.provider, never, self.say, most=LOOK_SECONDS, outlasts=False)
         while True:
             with _outlasted():
                 slice_ = next(looks)

@@ -53,7 +53,14 @@ def reap(
     limit = flag.seconds(timeout)
     provider = toolkit.cloud.provider.within(toolkit.deadline(limit))
     zone = toolkit.flags.zone or "-"
-    seen = survey(provider, toolkit.cloud.owner, zone=zone, others=force, foreign=foreign)
+    owner = toolkit.cloud.owner
+    try:
+        seen = survey(provider, owner, zone=zone, others=force, foreign=foreign)
+    except TpukitError as error:
+        error.exists = ("unknown, because the slices could not be listed; each bills on",)
+        shows = Fix.command("tpukit", "list", "--zone", zone, note="shows the slices")
+        error.fix, error.otherwise = error.fix or shows, shows if error.fix else None
+        raise
     seen = _spare_watched(toolkit, seen)
     all_seen = seen.whole and zone == "-"
     disks = _disks_left(toolkit, seen.slices, limit) if all_seen else []
