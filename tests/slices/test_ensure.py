@@ -381,9 +381,9 @@ def test_a_name_that_is_taken_for_ever_ends_with_the_api_s_words(
     assert clock.now - began < 180.0
 
 
-def test_a_conflict_while_our_slice_is_made_names_it(cloud: Cloud, clock: FakeClock) -> None:
-    at_sleep(clock, 2, lambda: cloud.fault(method="nodes.get", status="ALREADY_EXISTS"))
-    with pytest.raises(NameTaken) as caught:
+def test_a_failed_read_while_our_slice_is_made_names_it(cloud: Cloud, clock: FakeClock) -> None:
+    at_sleep(clock, 2, lambda: cloud.fault(method="nodes.get", status="INVALID_ARGUMENT"))
+    with pytest.raises(BadInput) as caught:
         create(cloud)
     assert "CREATING when last seen" in caught.value.exists[0]
     assert str(caught.value.fix) == f"tpukit delete demo --zone {ZONE}"
