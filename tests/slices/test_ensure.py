@@ -11,6 +11,7 @@ from support.slices import at_sleep, create, delete, labelled
 
 from tpukit.clock import Deadline
 from tpukit.errors import (
+    BadInput,
     DeadlinePassed,
     Interrupted,
     NameTaken,
