@@ -122,9 +122,10 @@ def test_an_update_whose_answer_was_lost_or_stale_is_read_back(
     assert not done.beside
 
 
-def test_an_update_beside_another_operation_is_asked_for_again(cloud: Cloud) -> None:
+@pytest.mark.parametrize("status", ["ABORTED", "ALREADY_EXISTS"])
+def test_an_update_beside_another_operation_is_asked_for_again(cloud: Cloud, status: str) -> None:
     slice_ = create(cloud).slice
-    cloud.fault(method="nodes.patch", status="ABORTED", message="in progress", times=3)
+    cloud.fault(method="nodes.patch", status=status, message="in progress", times=3)
     assert apply(cloud, slice_, Edits(tags=("web",))).slice.tags == (*slice_.tags, "web")
 
 
