@@ -151,7 +151,8 @@ class _Creation:
     def _create(self) -> None:
         if self.request.queue_only:
             gone = f"slice {self.request.name} is gone, and only the queue has its capacity"
-            raise SliceLost(gone, fix=Fix.command("tpukit", "queue", "list"))
+            self._look_on(SliceLost(gone, fix=Fix.command("tpukit", "queue", "list")))
+            return
         end = lifetime.seconds_of(self.request.labels.get(lifetime.EXPIRES, ""))
         if end is not None and end <= self.provider.now():
             over = f"slice {self.request.name} was not created: its lifetime is over"
