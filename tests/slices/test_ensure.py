@@ -297,6 +297,21 @@ def test_one_not_found_is_no_loss(cloud: Cloud, clock: FakeClock) -> None:
     assert cloud.served() == 1
 
 
+def test_one_not_found_does_not_hide_why_a_create_failed(cloud: Cloud, clock: FakeClock) -> None:
+    cloud.fault(preset="stockout")
+    over = clock.now + 30.0  # then the create has failed, and the next look shows no slice
+
+    def forget() -> None:
+        if clock.now >= over:
+            clock.on_sleep = lambda: None
+            cloud.fault(method="operations.get", status="NOT_FOUND", message="not found")
+
+    clock.on_sleep = forget
+    with pytest.raises(NoCapacity):
+        create(cloud)
+    assert cloud.served() == 2
+
+
 def test_one_not_found_is_no_loss_of_a_slice_from_the_queue_and_a_lasting_one_is(
     cloud: Cloud, clock: FakeClock
 ) -> None:

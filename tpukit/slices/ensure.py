@@ -125,6 +125,8 @@ class _Creation:
         """Send the create, or find out why the slice of an earlier create does not exist."""
         if self.operation:
             failure = self._failure()
+            if self.appeared:  # the API may have forgotten the operation, or one answer is odd
+                failure = failure or self._failure()
             if failure or self.appeared:
                 self._nothing_is_left()
                 if failure and not (isinstance(failure, SliceLost) or _is_ended(failure)):
