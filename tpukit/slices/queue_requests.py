@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache, partial
 from importlib.resources import files
@@ -72,6 +72,12 @@ def find_queued(provider: SliceProvider, name: str, zone: str = "") -> QueuedRes
             fix = Fix.command("tpukit", "queue", "list", "--zone", "-", note="shows all zones")
             raise NotFound(f"no queued resource {name} in {zone}", fix=fix)
         return request
+    with suppress(NotFound):  # one list may be stale
+        return _listed(provider, name)
+    return _listed(provider, name)
+
+
+def _listed(provider: SliceProvider, name: str) -> QueuedResource:
     listed = provider.list_queued("-")
     matches = [request for request in listed.requests if request.name == name]
     shows = Fix.command("tpukit", "queue", "list", note="shows the queued resources")
