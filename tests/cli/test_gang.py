@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.local_cloud import OTHER_ZONE, ZONE, Cloud, FakeClock, running_cloud
@@ -268,6 +269,28 @@ def test_ctrl_c_while_the_second_is_made_leaves_none(cloud: Cloud, clock: FakeCl
     assert names(cloud) == []
     assert caught.value.exists == ()
     assert f"deleted: slice pod-0 in {ZONE}, slice pod-1 in {ZONE}" in caught.value.why
+
+
+def test_a_slice_that_one_list_leaves_out_is_deleted_all_the_same(
+    cloud: Cloud, clock: FakeClock
+) -> None:
+    """It was there a moment ago, so one list is no proof that it is gone."""
+    nodes, hidden = cloud.server.service.context.state.nodes, dict[str, Any]()
+
+    def interrupt() -> None:
+        if hidden:
+            nodes.update(hidden)
+            hidden.clear()
+            clock.on_sleep = lambda: None
+        elif "pod-1" in names(cloud):
+            hidden[cloud.full_name("pod-0")] = nodes.pop(cloud.full_name("pod-0"))
+            raise KeyboardInterrupt
+
+    clock.on_sleep = interrupt
+    with pytest.raises(Interrupted) as caught:
+        gang(cloud, clock)
+    assert names(cloud) == []
+    assert caught.value.exists == ()
 
 
 def test_ctrl_c_in_a_complete_gang_deletes_none_of_it_and_names_all(

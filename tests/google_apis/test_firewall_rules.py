@@ -147,8 +147,25 @@ def test_an_operation_that_is_not_found_is_neither_a_missing_slice_nor_a_missing
 ) -> None:
     running = json_reply(200, {"name": "o", "status": "RUNNING"})
     missing = json_reply(404, {"error": {"status": "NOT_FOUND", "message": "no"}})
-    with scripted(running, missing) as server, pytest.raises(BadInput):
+    with scripted(running, missing) as server, pytest.raises(DeadlinePassed) as caught:
         ComputeFirewall(cloud.session, PROJECT, server.url).delete("r")
+    assert caught.value.why == "cannot delete firewall rule r: no"
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        json_reply(200, {}),
+        json_reply(404, {"error": {"status": "NOT_FOUND", "message": "no"}}),
+        Reply(200, b"<html>Log in</html>", {"Content-Type": "text/html"}),
+    ],
+    ids=["empty", "not found", "page"],
+)
+def test_one_odd_answer_does_not_end_the_wait_for_an_operation(cloud: Cloud, odd: Reply) -> None:
+    running, done = {"name": "o", "status": "RUNNING"}, {"name": "o", "status": "DONE"}
+    with scripted(json_reply(200, running), odd, json_reply(200, done)) as server:
+        ComputeFirewall(cloud.session, PROJECT, server.url).delete("r")
+        assert len(server.seen) == 3
 
 
 def test_an_operation_that_never_ends_passes_its_deadline(cloud: Cloud, clock: FakeClock) -> None:

@@ -210,31 +210,47 @@ def test_fields_of_tomorrow_s_api_are_passed_over(cloud: Cloud) -> None:
 
 def test_no_field_of_a_node_carries_an_escape_or_a_line_end(cloud: Cloud) -> None:
     hostile = "a\x1b[31m\nb\u202e"
-    found = read(
-        cloud,
-        node(
-            f"n{hostile}",
-            acceleratorType=hostile,
-            runtimeVersion=hostile,
-            healthDescription=hostile,
-            labels={hostile: hostile},
-            tags=[hostile],
-            networkConfig={"network": f"global/networks/{hostile}"},
-            networkEndpoints=[{"ipAddress": hostile, "accessConfig": {"externalIp": hostile}}],
-            queuedResource=f"q/{hostile}",
-            serviceAccount={"email": hostile},
-        ),
+    document = node(
+        f"n{hostile}",
+        acceleratorType=hostile,
+        runtimeVersion=hostile,
+        healthDescription=hostile,
+        labels={hostile: hostile},
+        tags=[hostile],
+        networkConfig={"network": f"global/networks/{hostile}"},
+        networkEndpoints=[{"ipAddress": hostile, "accessConfig": {"externalIp": hostile}}],
+        queuedResource=f"q/{hostile}",
+        serviceAccount={"email": hostile},
     )
-    text = repr(found)
+    with scripted(json_reply(200, {"nodes": [document]})) as server:
+        (slice_,) = CloudTpu(cloud.session, PROJECT, server.url).list("z").slices
+    text = repr(slice_)
     assert "\\x1b[31m" not in text.replace("\\\\", "|")
     assert "\\n" not in text
     assert "\u202e" not in text
 
 
-@pytest.mark.parametrize("name", ["", "demo", "projects/p/locations/z/nodes/a/b"])
-def test_a_node_without_its_full_name_is_refused(cloud: Cloud, name: str) -> None:
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("", "demo", "projects/p/locations/z/nodes/a/b"),
+        *("projects/p/locations/z/nodes/other", "projects/p/locations/elsewhere/nodes/n"),
+    ],
+)
+def test_a_node_without_the_full_name_that_was_asked_for_is_refused(
+    cloud: Cloud, name: str
+) -> None:
     with pytest.raises(TpukitError, match="could not be read"):
         read(cloud, {"name": name, "state": "READY"})
+
+
+def test_a_queued_resource_of_another_name_is_refused(cloud: Cloud) -> None:
+    other = {"name": "projects/p/locations/z/queuedResources/other", "state": {"state": "ACTIVE"}}
+    with (
+        scripted(json_reply(200, other)) as server,
+        pytest.raises(TpukitError, match="could not be read"),
+    ):
+        CloudTpu(cloud.session, PROJECT, server.url).get_queued("z", "n")
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from tpukit.errors import (
     TpukitError,
 )
 from tpukit.google.tpu import CloudTpu
-from tpukit.models import DataDisk
+from tpukit.models import DataDisk, QueueRequest
 from tpukit.slices import naming
 from tpukit.slices.ensure import Ensured, ensure
 
@@ -296,6 +296,38 @@ def test_one_not_found_is_no_loss(cloud: Cloud, clock: FakeClock) -> None:
     at_sleep(clock, 3, lambda: cloud.fault(**stale))
     assert create(cloud).created
     assert cloud.served() == 1
+
+
+def test_one_not_found_does_not_hide_why_a_create_failed(cloud: Cloud, clock: FakeClock) -> None:
+    cloud.fault(preset="stockout")
+    over = clock.now + 30.0  # then the create has failed, and the next look shows no slice
+
+    def forget() -> None:
+        if clock.now >= over:
+            clock.on_sleep = lambda: None
+            cloud.fault(method="operations.get", status="NOT_FOUND", message="not found")
+
+    clock.on_sleep = forget
+    with pytest.raises(NoCapacity):
+        create(cloud)
+    assert cloud.served() == 2
+
+
+def test_one_not_found_is_no_loss_of_a_slice_from_the_queue_and_a_lasting_one_is(
+    cloud: Cloud, clock: FakeClock
+) -> None:
+    """No create can bring it back, and it bills."""
+    wanted = labelled(cloud, provisioning="best-effort")
+    cloud.tpu.create_queued(QueueRequest(wanted))
+    clock.sleep(200.0)
+    assert cloud.tpu.get(ZONE, "demo").ready
+    cloud.fault(method="nodes.get", status="NOT_FOUND", message="not found")
+    assert create(cloud, wanted).slice.ready
+    assert cloud.served() == 1
+    cloud.vanish("demo")
+    with pytest.raises(SliceLost, match="only the queue has its capacity"):
+        create(cloud, wanted)
+    assert cloud.calls("nodes.create") == []
 
 
 @pytest.mark.parametrize("preset", ["stockout", "stockout-reserved", "stockout-internal"])

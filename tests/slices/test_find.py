@@ -12,6 +12,7 @@ from tpukit.errors import BadInput, Fix, NotFound, TpukitError
 from tpukit.google.tpu import CloudTpu
 from tpukit.models import Slice
 from tpukit.slices import find
+from tpukit.slices.queue_requests import find_queued
 
 
 def test_a_slice_is_found_in_whichever_zone_it_is(cloud: Cloud) -> None:
@@ -26,6 +27,17 @@ def test_one_not_found_beside_a_list_with_the_slice_is_not_believed(cloud: Cloud
     made = create(cloud).slice
     cloud.fault(method="nodes.get", status="NOT_FOUND", message="not found", times=1)
     assert find.find(cloud.tpu, "demo", ZONE) == made
+
+
+def test_one_list_without_the_slice_is_not_believed(cloud: Cloud) -> None:
+    """`wait --for gone` and `delete --missing-ok` would call a slice gone that bills."""
+    path = f"projects/{PROJECT}/locations/{ZONE}"
+    node, queued = {"name": f"{path}/nodes/demo"}, {"name": f"{path}/queuedResources/demo"}
+    there = json_reply(200, {"nodes": [node], "queuedResources": [queued]})
+    for look in (find.find, find_queued):
+        with scripted(json_reply(200, {}), there) as server:
+            assert look(CloudTpu(cloud.session, PROJECT, server.url), "demo").zone == ZONE
+            assert len(server.seen) == 2
 
 
 def test_a_name_in_two_zones_needs_the_zone(cloud: Cloud) -> None:

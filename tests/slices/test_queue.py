@@ -371,6 +371,40 @@ def test_an_outage_before_a_request_was_made_names_no_request(cloud: Cloud) -> N
     assert cloud.states.count("cannot create queued resource pair: down; reading back") == 1
 
 
+def test_ctrl_c_before_a_request_was_made_names_no_request(cloud: Cloud, clock: FakeClock) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    cloud.fault(method="queuedResources.get", status="UNAVAILABLE", http=503)
+    at_sleep(clock, 1, interrupt)
+    with pytest.raises(Interrupted) as caught:
+        ensure(cloud)
+    assert caught.value.exists == ()
+    assert caught.value.why.startswith("nothing was requested; an earlier queued resource pair")
+    assert str(caught.value.fix) == f"tpukit queue describe pair --zone {ZONE}"
+
+
+@pytest.mark.parametrize(
+    ("refusal", "kind"),
+    [
+        ({"status": "PERMISSION_DENIED", "message": "no"}, NotAllowed),
+        ({"status": "ALREADY_EXISTS", "message": "it exists"}, NameTaken),
+    ],
+)
+def test_a_request_whose_answer_was_lost_is_named_when_it_is_hidden_and_the_next_is_refused(
+    cloud: Cloud, clock: FakeClock, refusal: dict[str, str], kind: type[TpukitError]
+) -> None:
+    cloud.fault(method="queuedResources.create", kind="reset", phase="after")
+    at_sleep(clock, 1, lambda: cloud.fault(method="queuedResources.create", **refusal))
+    cloud.fault(method="queuedResources.get", status="NOT_FOUND", message="none", times=3)
+    with pytest.raises(kind) as caught:
+        ensure(cloud)
+    assert len(cloud.tpu.list_queued("-").requests) == 1
+    assert caught.value.exists[0].startswith(f"queued resource pair in {ZONE}; its slices bill")
+    fixes = (caught.value.fix, caught.value.otherwise)
+    assert f"tpukit queue delete pair --zone {ZONE}" in map(str, fixes)
+
+
 def test_every_state_of_the_api_has_a_meaning() -> None:
     from google.cloud import tpu_v2
 

@@ -29,6 +29,8 @@ from tpukit.ssh.fan_out import fan_out, values
 _DELETE_SECONDS = 1200.0
 #: A slice in an explanation whose create was not confirmed.
 _DOUBT = re.compile(r"slice \S+ in \S+(?= may still appear)")
+#: A slice in a line about what exists.
+_KNOWN = re.compile(r"^slice \S+ in [^\s,]+(?=,)", re.MULTILINE)
 Made = TypeVar("Made")
 
 
@@ -110,8 +112,9 @@ class Gang:
     def _give_back(self, error: TpukitError) -> bool:
         """Delete the gang's slices, and say so in the error; return True if none can be left."""
         deadline, doubtful = self.deadline(_DELETE_SECONDS), self._doubts(error)
+        expected = doubtful | {*_KNOWN.findall("\n".join(error.exists))}
         try:
-            ours = {_place(slice_): slice_ for slice_ in self._existing(deadline, doubtful)}
+            ours = {_place(slice_): slice_ for slice_ in self._existing(deadline, expected)}
         except TpukitError as unknown:
             lines = [error.why, f"cannot tell which of its slices exist: {unknown.summary()}"]
             error.why = "\n".join(filter(None, lines))
@@ -138,10 +141,11 @@ class Gang:
             apis.setdefault(place, "compute" if asked == {"compute"} else "tpu")
         return {_spelled(place, api) for place, api in apis.items()}
 
-    def _existing(self, deadline: Deadline, doubtful: Set[str]) -> list[Slice]:
+    def _existing(self, deadline: Deadline, expected: Set[str]) -> list[Slice]:
         """Return our slices with the gang's names.
 
-        Wait for a slice whose create was not confirmed, but not long: it may never appear.
+        Wait for the expected ones, but not long. One whose create was not confirmed may never
+        appear, and one that was there may be gone: a single list is no proof of that.
         """
         patience, provider = deadline.within(READ_BACK_SECONDS), self.cleanup.provider
         requests = [request for search in self.searches for request in search.requests]
@@ -157,7 +161,8 @@ class Gang:
             silent = zones & {*listed.unreachable}
             named = [slice_ for slice_ in listed.slices if slice_.name in self.names]
             ours = [slice_ for slice_ in named if is_owner(owner, slice_.labels)]
-            if not silent and doubtful <= {*map(_place, ours)}:
+            shown = {f"slice {slice_.name} in {slice_.zone}" for slice_ in ours}
+            if not silent and expected <= shown | {*map(_place, ours)}:
                 break
         if silent:
             raise TpukitError(f"no answer from {', '.join(sorted(silent))}")

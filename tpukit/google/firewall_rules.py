@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import Any, Self
 
 from tpukit.clock import Deadline, polls
-from tpukit.errors import DeadlinePassed, NotFound
-from tpukit.google.failures import from_operation, to_error, unreadable
+from tpukit.errors import DeadlinePassed, NotFound, TpukitError
+from tpukit.google.failures import UNREADABLE, from_operation, to_error, unreadable
 from tpukit.google.provider import FirewallProvider, Note, Wait
 from tpukit.google.retrying_session import Session
 from tpukit.models import ApiCall, FirewallRule
@@ -124,13 +124,20 @@ class ComputeFirewall(FirewallProvider):
 
     def _wait(self, doing: str, operation: dict[str, Any], named: bool) -> None:
         deadline = Deadline.after(self._session.clock, OPERATION_SECONDS)
+        held, name, why = self._session.holding(HELD_SECONDS, deadline), "", ""
         for _ in polls(deadline):
             if operation.get("status") == "DONE":
                 return _raise_failed(doing, operation, named)
-            wait = f"{self._global}/operations/{_operation_name(doing, operation)}/wait"
-            held = self._session.holding(HELD_SECONDS, deadline)
-            operation = held.rest(doing, "POST", wait, named=False)
-        raise DeadlinePassed(f"cannot {doing} in {OPERATION_SECONDS:g} s; it may still succeed")
+            name = name or _operation_name(doing, operation)
+            wait = f"{self._global}/operations/{name}/wait"
+            try:
+                operation = held.rest(doing, "POST", wait, named=False)
+            except TpukitError as error:  # one odd answer does not end the operation
+                if not error.reason.startswith((UNREADABLE, "NOT_FOUND")):
+                    raise
+                why = error.what
+        late = f"cannot {doing} in {OPERATION_SECONDS:g} s; it may still succeed"
+        raise DeadlinePassed(late, why=why)
 
     def _body(self, rule: FirewallRule) -> dict[str, Any]:
         return {

@@ -15,6 +15,7 @@ from tpukit.errors import NotFound, TpukitError
 from tpukit.google.failures import from_operation, to_error
 from tpukit.google.node_json import (
     API,
+    Read,
     change_fields,
     field,
     last_part,
@@ -57,7 +58,7 @@ class CloudTpu(RestProvider):
         doing = f"read slice {name}"
         node = self._session.rest(doing, "GET", self._url(self._node(zone, name)))
         with reading(doing):
-            return read_slice(node)
+            return _of_that_name(read_slice(node), zone, name)
 
     def list(self, zone: str) -> SliceList:
         return SliceList(*self._listed("list slices", zone, "nodes", read_slice))
@@ -70,7 +71,7 @@ class CloudTpu(RestProvider):
         doing = f"read queued resource {name}"
         queued = self._session.rest(doing, "GET", self._url(self._queued(zone, name)))
         with reading(doing):
-            return read_queued(queued)
+            return _of_that_name(read_queued(queued), zone, name)
 
     def create_queued(self, request: QueueRequest) -> str:
         name, nonce = request.slice.name, request.slice.labels.get("tpukit-nonce", "")
@@ -209,3 +210,10 @@ class CloudTpu(RestProvider):
 
     def _url(self, resource: str, version: str = "v2") -> str:
         return f"{self._endpoint}/{version}/{quote(resource, safe='/:')}"
+
+
+def _of_that_name(resource: Read, zone: str, name: str) -> Read:
+    """Return the resource; raise ValueError if it has another name or zone than the one read."""
+    if (resource.zone, resource.name) != (zone, name):
+        raise ValueError("it is not the resource of that name")
+    return resource

@@ -125,6 +125,8 @@ class _Creation:
         """Send the create, or find out why the slice of an earlier create does not exist."""
         if self.operation:
             failure = self._failure()
+            if self.appeared:  # the API may have forgotten the operation, or one answer is odd
+                failure = failure or self._failure()
             if failure or self.appeared:
                 self._nothing_is_left()
                 if failure and not (isinstance(failure, SliceLost) or _is_ended(failure)):
@@ -151,7 +153,8 @@ class _Creation:
     def _create(self) -> None:
         if self.request.queue_only:
             gone = f"slice {self.request.name} is gone, and only the queue has its capacity"
-            raise SliceLost(gone, fix=Fix.command("tpukit", "queue", "list"))
+            self._look_on(SliceLost(gone, fix=Fix.command("tpukit", "queue", "list")))
+            return
         end = lifetime.seconds_of(self.request.labels.get(lifetime.EXPIRES, ""))
         if end is not None and end <= self.provider.now():
             over = f"slice {self.request.name} was not created: its lifetime is over"

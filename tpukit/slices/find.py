@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import partial
@@ -54,17 +55,18 @@ def find_named(provider: SliceProvider, name: str, zone: str = "") -> Sequence[S
     Without `zone` it searches every zone. A multislice has the name of its queued resource. Raises
     `NotFound` if the zone does not have it; without `zone`, the errors of `in_one_zone`.
     """
-    missing: NotFound | None = None
-    if zone:
-        try:
-            return [provider.get(zone, name)]
-        except NotFound as error:
-            missing = error
-    listed = provider.list(zone or "-")
+    with suppress(NotFound):  # one read may be stale
+        return [provider.get(zone, name)] if zone else _listed(provider, name, "-")
+    return _listed(provider, name, zone or "-")
+
+
+def _listed(provider: SliceProvider, name: str, zone: str) -> Sequence[Slice]:
+    """Return the slices of that name, or of the multislice of that name, from a list."""
+    listed = provider.list(zone)
     matches = [slice_ for slice_ in listed.slices if slice_.name == name]
     matches = matches or _multislice(listed.slices, name)
-    if missing and not matches:
-        raise NotFound(f"no slice {name} in {zone}", fix=_EVERYWHERE) from missing
+    if zone != "-" and not matches:
+        raise NotFound(f"no slice {name} in {zone}", fix=_EVERYWHERE)
     close = get_close_matches(name, [slice_.name for slice_ in listed.slices], n=1)
     near = (
         Fix.command("tpukit", "describe", *close, note="did you mean that slice?")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache, partial
 from importlib.resources import files
@@ -24,7 +24,7 @@ from tpukit.errors import (
     interruption,
 )
 from tpukit.google.failures import from_operation, to_error
-from tpukit.google.provider import SliceProvider
+from tpukit.google.provider import Doubtful, SliceProvider
 from tpukit.models import QueuedResource, QueueRequest, SliceRequest
 from tpukit.slices import lifetime
 from tpukit.slices.ensure import APPEAR_SECONDS, unlike
@@ -73,6 +73,12 @@ def find_queued(provider: SliceProvider, name: str, zone: str = "") -> QueuedRes
             fix = Fix.command("tpukit", "queue", "list", "--zone", "-", note="shows all zones")
             raise NotFound(f"no queued resource {name} in {zone}", fix=fix)
         return request
+    with suppress(NotFound):  # one list may be stale
+        return _listed(provider, name)
+    return _listed(provider, name)
+
+
+def _listed(provider: SliceProvider, name: str) -> QueuedResource:
     listed = provider.list_queued("-")
     matches = [request for request in listed.requests if request.name == name]
     shows = Fix.command("tpukit", "queue", "list", note="shows the queued resources")
@@ -101,10 +107,11 @@ def ensure_queued(
     asked, name = request.slice, request.slice.name
     provider = provider.within(deadline)
     once, doing = provider.once(), f"create queued resource {name}"
-    operation, tried = "", False
+    operation, tried, unconfirmed = "", False, False
+    queued: QueuedResource | None = None
     taken: NameTaken | None = None
     silence: TpukitError | None = None
-    with _naming(name, asked.zone):
+    with _naming(name, asked.zone, lambda: tried or queued is not None):
         for _ in polls(deadline):
             try:
                 queued = _look(once if tried else provider, asked.zone, name, asked=tried)
@@ -141,7 +148,10 @@ def ensure_queued(
                     raise failure
             except TpukitError as error:
                 if not passing(error):
+                    if unconfirmed and queued is None and not error.exists:
+                        name_left(error, name, asked.zone)
                     raise
+                unconfirmed = unconfirmed or isinstance(error, Doubtful)
                 if deadline.passed() and not tried:
                     unknown = f"cannot tell whether queued resource {name} exists"
                     raise TpukitError(unknown, why=error.summary()) from error
@@ -308,13 +318,20 @@ def _look(
 
 
 @contextmanager
-def _naming(name: str, zone: str) -> Iterator[None]:
-    """Add to an error that leaves a request in the queue its name and how to delete it."""
+def _naming(name: str, zone: str, is_known: Callable[[], bool] = lambda: True) -> Iterator[None]:
+    """Add to an error that leaves a request in the queue its name and how to delete it.
+
+    Before `is_known` returns True, only an earlier command can have made the request.
+    """
     try:
         yield
     except (KeyboardInterrupt, DeadlinePassed) as ended:
         error = interruption(ended) if isinstance(ended, KeyboardInterrupt) else ended
-        name_left(error, name, zone)
+        if is_known():
+            name_left(error, name, zone)
+        else:
+            error.why = f"nothing was requested; an earlier queued resource {name} would stay"
+            error.fix = Fix.command("tpukit", "queue", "describe", name, "--zone", zone)
         raise error from None
 
 
