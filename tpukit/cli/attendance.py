@@ -13,6 +13,8 @@ from tpukit.cli.requirement_flags import RequirementFlags, on_top
 from tpukit.cli.stages import Stages, job_progress, timed
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.verbs.cp import metered
+from tpukit.console import View
+from tpukit.errors import Fix
 from tpukit.watch.saved_watches import Record, Watch, WatchFile, WatchFiles
 
 if TYPE_CHECKING:
@@ -27,10 +29,10 @@ def files(toolkit: Toolkit) -> WatchFiles:
     return WatchFiles(toolkit.paths.watches, endpoint, project)
 
 
-def attend(toolkit: Toolkit, file: WatchFile, watch: Watch) -> tuple[int, Watch]:
-    """Run a watch until it ends; this process must hold its file.
+def attend(toolkit: Toolkit, file: WatchFile, watch: Watch) -> View:
+    """Run a watch until it ends, and show it; this process must hold its file.
 
-    Returns the status of its command and the final watch. Raises the errors of `Watcher.watch`.
+    Raises the errors of `Watcher.watch`.
     """
     from tpukit.watch.supervisor import Watcher
     from tpukit.watch.workload import Workload
@@ -69,8 +71,12 @@ def attend(toolkit: Toolkit, file: WatchFile, watch: Watch) -> tuple[int, Watch]
         say=say,
     )
     cleanup = replace(toolkit.slices.cleanup, on_state=lambda name: say, on_warning=say)
-    watcher = Watcher(cleanup, record, work, toolkit.clock, toolkit.cloud.owner, say)
-    return watcher.watch(), record.watch
+    status = Watcher(cleanup, record, work, toolkit.clock, toolkit.cloud.owner, say).watch()
+    if status or not spec.delete_when_done:
+        delete = ("tpukit", "delete", name, "--zone", record.watch.zone)
+        costs = f"the slice {toolkit.cloud.costs} until then"
+        toolkit.console.suggest(Fix.command(*delete, note=costs))
+    return View({"watch": record.watch.document()}, status=status)
 
 
 def _environment(toolkit: Toolkit, watch: Watch) -> str:

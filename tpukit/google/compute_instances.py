@@ -24,6 +24,7 @@ from tpukit.google.rest_provider import RestProvider, reading
 from tpukit.google.retrying_session import Session
 from tpukit.google.worker_identity import read_identity
 from tpukit.models import (
+    ApiCall,
     QueuedResource,
     QueuedResourceList,
     QueueRequest,
@@ -264,12 +265,13 @@ class ComputeInstances(RestProvider):
         given: str = "",
         creates: bool = False,
     ) -> str:
-        """Make a call that writes and return the name of its operation."""
+        """Make a call that writes and return the name of its operation; only note a planned one."""
         query = urlencode({"requestId": given or str(self._new_id())})
         url = f"{self._url}/{path}?{query}"
-        answer = self._sent(doing, method, url, body, creates=creates)
-        if answer is None:
+        if self._note:
+            self._note(ApiCall(method, url, body))
             return ""
+        answer = self._session.rest(doing, method, url, body=body, repeat=False, named=not creates)
         with reading(doing, reading_back=True):
             name = field(answer, "name", str, "")
             if not name:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
-from typing import Any, Self
+from typing import Self
 
 from tpukit.clock import Deadline
 from tpukit.google.failures import to_error, unreadable
 from tpukit.google.provider import Note, SliceProvider
 from tpukit.google.retrying_session import Session
-from tpukit.models import ApiCall
 from tpukit.settings.table import is_loopback
 
 #: Addresses like the workers': of the emulator, of Google, and of the networks that Google makes in
@@ -51,13 +50,6 @@ class RestProvider(SliceProvider):
         if self._local:
             return _LOOPBACK
         return _EXTERNAL if external else _INTERNAL
-
-    def _sent(self, doing: str, method: str, url: str, body: Any, *, creates: bool) -> Any:
-        """Make a call that writes and return its answer; in a dry run, note it and return None."""
-        if self._note:
-            self._note(ApiCall(method, url, body))
-            return None
-        return self._session.rest(doing, method, url, body=body, repeat=False, named=not creates)
 
     def _with(self, session: Session) -> Self:
         other = copy(self)

@@ -29,6 +29,7 @@ from tpukit.google.rest_provider import RestProvider, reading
 from tpukit.google.retrying_session import Session
 from tpukit.google.worker_identity import read_identity
 from tpukit.models import (
+    ApiCall,
     QueuedResource,
     QueuedResourceList,
     QueueRequest,
@@ -192,12 +193,15 @@ class CloudTpu(RestProvider):
         query: Mapping[str, str] | None = None,
         version: str = "v2",
     ) -> str:
-        """Make a call that writes and return the name of its operation."""
+        """Make a call that writes and return the name of its operation; only note a planned one."""
         url = self._url(resource, version) + (f"?{urlencode(query)}" if query else "")
         creates = method == "POST" and ":" not in resource
-        answer = self._sent(doing, method, url, body, creates=creates)
+        if self._note:
+            self._note(ApiCall(method, url, body))
+            return ""
+        answer = self._session.rest(doing, method, url, body=body, repeat=False, named=not creates)
         with reading(doing, reading_back=True):
-            return "" if answer is None else read_operation(answer)
+            return read_operation(answer)
 
     def _location(self, zone: str) -> str:
         return f"projects/{self._project}/locations/{zone}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -35,7 +35,17 @@ def apply_recipes(
     """
 
     def apply(worker: RemoteWorker) -> WorkerProvisionReport:
-        return _applied(WorkerJobs(worker, deadline, on_event), plans, known.get(worker))
+        jobs, facts, python = WorkerJobs(worker, deadline, on_event), known.get(worker), ""
+        try:
+            facts = facts or jobs.briefly(read_facts)
+            if len(plans) > 1:  # with one plan, its step `disk` checks this before any change
+                check_room(facts, plans)
+            for plan in plans:
+                python = interpreter(facts, plan)
+                facts = _Application(jobs, plan, facts).facts_after()
+        except TpukitError as error:
+            return jobs.report(error, python=python, emulated=bool(facts and facts.host.emulated))
+        return jobs.report(None, python=python, emulated=facts.host.emulated)
 
     return values(fan_out(workers, apply, window=len(workers)))
 
@@ -59,21 +69,6 @@ def require_provisioned(report: ProvisionReport) -> ProvisionReport:
     raise error
 
 
-def _applied(jobs: WorkerJobs, plans: Sequence[Plan], facts: Facts | None) -> WorkerProvisionReport:
-    """Take the steps of every plan until one fails."""
-    python = ""
-    try:
-        facts = facts or jobs.briefly(read_facts)
-        if len(plans) > 1:  # with one plan, its step `disk` checks this before any change
-            check_room(facts, plans)
-        for plan in plans:
-            python = interpreter(facts, plan)
-            facts = _Application(jobs, plan, facts).facts_after()
-    except TpukitError as error:
-        return jobs.report(error, python=python, emulated=bool(facts and facts.host.emulated))
-    return jobs.report(None, python=python, emulated=facts.host.emulated)
-
-
 class _Application:
     """The steps of one plan on a worker; `_facts` hold until a step changes something."""
 
@@ -84,25 +79,21 @@ class _Application:
 
     def facts_after(self) -> Facts:
         """Take every step and return the facts after them; raise `TpukitError` if one fails."""
-        if self._settled():
-            self._take_all()
-        else:
-            self._take_all_alone()
+        settled = self._is_settled()
+        with nullcontext(False) if settled else self._jobs.alone() as waited:
+            if waited:
+                self._facts = self._jobs.briefly(read_facts)
+            if not settled and any(venv.installing for venv in self._facts.venvs):
+                self._let_installing_end()
+            for step, decide in STEPS.items():
+                self._jobs.take(self._plan.label(step), partial(self._take, step, decide))
         return self._facts
 
-    def _settled(self) -> bool:
+    def _is_settled(self) -> bool:
         """Return True if no step needs a change."""
         with suppress(ProvisionFailed):
             return not any(decide(self._facts, self._plan).commands for decide in STEPS.values())
         return False
-
-    def _take_all_alone(self) -> None:
-        with self._jobs.alone() as waited:
-            if waited:
-                self._facts = self._jobs.briefly(read_facts)
-            if any(venv.installing for venv in self._facts.venvs):
-                self._let_installing_end()
-            self._take_all()
 
     def _let_installing_end(self) -> None:
         """Wait for jobs of a client that is gone. The step `packages` joins its own job."""
@@ -110,10 +101,6 @@ class _Application:
             if not is_attempt(job, "packages"):
                 self._jobs.outwait(job)
         self._facts = self._jobs.briefly(read_facts)  # a job may have ended before the wait
-
-    def _take_all(self) -> None:
-        for step, decide in STEPS.items():
-            self._jobs.take(self._plan.label(step), partial(self._take, step, decide))
 
     def _take(self, step: str, decide: Decide) -> tuple[str, str]:
         """Take a step if it needs a change; return its outcome and the reason.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -149,25 +150,16 @@ class _Application:
 
     def report(self) -> WorkerProvisionReport:
         """Take every step until one fails."""
-        failure: TpukitError | None = None
+        settled = not any(self._facts.steps[step.word].needed for step in self._wanted)
         try:
-            if any(self._facts.steps[step.word].needed for step in self._wanted):
-                self._take_all_alone()
-            else:
-                self._take_all()
+            with nullcontext(False) if settled else self._jobs.alone() as waited:
+                if waited:
+                    self._facts = self._read_facts()
+                for step in self._wanted:
+                    self._jobs.take(step.word, partial(self._take, step))
         except TpukitError as error:
-            failure = error
-        return self._jobs.report(failure, emulated=self._facts.emulated)
-
-    def _take_all(self) -> None:
-        for step in self._wanted:
-            self._jobs.take(step.word, partial(self._take, step))
-
-    def _take_all_alone(self) -> None:
-        with self._jobs.alone() as waited:
-            if waited:
-                self._facts = self._read_facts()
-            self._take_all()
+            return self._jobs.report(error, emulated=self._facts.emulated)
+        return self._jobs.report(None, emulated=self._facts.emulated)
 
     def _read_facts(self) -> SystemFacts:
         return self._jobs.briefly(partial(read_system_facts, self._wanted))

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from tpukit.clock import Deadline
@@ -191,8 +192,14 @@ class WorkerJobs:
                 its log), or could not start.
             DeadlinePassed, TransportFailed: see `DetachedJob`.
         """
+        request, connect = JobRequest(shell), self.worker.connect
+        on_line = partial(self.tell, step, "line")
         with _failures():
-            result = self._follow(step, job, shell)
+            try:
+                result = DetachedJob(connect, job, self.deadline, on_line).run(request)
+            except JobLost:
+                self.forget(job)
+                result = DetachedJob(connect, job, self.deadline, on_line).run(request)
         if result.status == 0:
             return result
         tail = [sanitize(line) for line in result.tail[-_TAIL:]]
@@ -217,16 +224,3 @@ class WorkerJobs:
     def forget(self, job: str) -> None:
         """Remove the folder of a job that has ended."""
         self.briefly(lambda connection, limit: forget_job(connection, job, deadline=limit))
-
-    def _follow(self, step: str, job: str, shell: str) -> JobResult:
-        def run() -> JobResult:
-            started = DetachedJob(
-                self.worker.connect, job, self.deadline, lambda line: self.tell(step, "line", line)
-            )
-            return started.run(JobRequest(shell))
-
-        try:
-            return run()
-        except JobLost:
-            self.forget(job)
-            return run()

@@ -14,8 +14,8 @@ deletes the requests that still wait when it has a slice; an error names them.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from math import inf
 from random import uniform
@@ -116,21 +116,21 @@ def obtain(
     """
     rounds = _Rounds(provider.within(deadline), search, deadline, journal, on_state)
     rounds.said.update({_place(refusal.request): refusal for refusal in search.refused})
-    try:
-        return rounds.run(attempt), rounds.refusals
-    except KeyboardInterrupt as signal:
-        error = interruption(signal)
-        if rounds.there or not rounds.seen:
-            rounds.sight.complete(error)
-        elif not doubtful(rounds.refusals):
-            error.why = f"there is no slice {rounds.name} yet"
-        rounds.complete(error)
-        raise error from None
-    except TpukitError as error:
-        if rounds.there:
-            rounds.sight.complete(error)
-        rounds.complete(error)
-        raise
+    with rounds.completing_errors():
+        rounds.queues.find()
+        while True:
+            request = rounds.choose()
+            if request is None:
+                continue
+            try:
+                made = attempt(request)
+            except (DeadlinePassed, Interrupted, Terminated):
+                raise
+            except TpukitError as error:
+                rounds.note_refusal(request, error)
+                continue
+            if mine := rounds.settled(request, made.slice):
+                return replace(made, slice=mine), rounds.refusals
 
 
 @dataclass
@@ -187,30 +187,57 @@ class _Rounds:
             self.said[place] for place in map(_place, self.search.requests) if place in self.said
         ]
 
-    def run(self, attempt: Callable[[SliceRequest], Got]) -> Got:
-        self.queues.find()
-        while True:
-            # A slice in an API that nobody asked comes first: it ends the search.
-            self.there = min(self._living(), key=self._is_asked, default=None)
-            request = self._request_of(self.there) if self.there else self._next()
-            if request is None:
-                continue
-            made = self._made(attempt, request, standing=bool(self.there))
-            self.there = made.slice if made else None
-            mine = self._found(request, made.slice) if made and self._alone(made.slice) else None
-            if made and mine:
-                self.there, made = mine, replace(made, slice=mine)
-                self.queues.withdraw(made.slice)
-                for refusal in doubtful(self.refusals, made.slice):
-                    self.on_state(f"{refusal.doubt}; the same command deletes it then")
-                for zone in self._silent():
-                    self.on_state(
-                        f"no answer from {zone}: if it has a slice {self.name}, that bills too; "
-                        "when it answers, the same command deletes that slice or names both"
-                    )
-                return made
+    def choose(self) -> SliceRequest | None:
+        """Return the request to try, which may have a slice already; None after a pause."""
+        # A slice in an API that nobody asked comes first: it ends the search.
+        self.there = min(self._living(), key=self._is_asked, default=None)
+        request = self._request_of(self.there) if self.there else self._next()
+        if request:
+            how = "using the existing slice" if self.there else "asking"
+            self.on_state(f"{in_words(request)}: {how}")
+            if request.queue_only:
+                self.queues.asks(request.zone)
+        return request
 
-    def complete(self, error: TpukitError) -> None:
+    def settled(self, request: SliceRequest, slice_: Slice) -> Slice | None:
+        """Return the slice that an attempt made, as the only one; None if another one stays."""
+        self.there = slice_
+        mine = self._found(request, slice_) if self._alone(slice_) else None
+        if mine:
+            self.there = mine
+            self.queues.withdraw(mine)
+            self._tell_doubts(mine)
+        return mine
+
+    def _tell_doubts(self, mine: Slice) -> None:
+        for refusal in doubtful(self.refusals, mine):
+            self.on_state(f"{refusal.doubt}; the same command deletes it then")
+        for zone in self._silent():
+            self.on_state(
+                f"no answer from {zone}: if it has a slice {self.name}, that bills too; "
+                "when it answers, the same command deletes that slice or names both"
+            )
+
+    @contextmanager
+    def completing_errors(self) -> Iterator[None]:
+        """Add to every error and signal in the block what exists and what the search knows."""
+        try:
+            yield
+        except KeyboardInterrupt as signal:
+            error = interruption(signal)
+            if self.there or not self.seen:
+                self.sight.complete(error)
+            elif not doubtful(self.refusals):
+                error.why = f"there is no slice {self.name} yet"
+            self._complete(error)
+            raise error from None
+        except TpukitError as error:
+            if self.there:
+                self.sight.complete(error)
+            self._complete(error)
+            raise
+
+    def _complete(self, error: TpukitError) -> None:
         """Add to an error the refusals so far, and the requests that wait in queues."""
         if self.refusals and "refusals" not in error.details:
             error.why = "\n".join(
@@ -396,33 +423,23 @@ class _Rounds:
 
     # Rounds
 
-    def _made(
-        self, attempt: Callable[[SliceRequest], Got], request: SliceRequest, *, standing: bool
-    ) -> Got | None:
-        """Try one place; return None if it refused, or if its slice has vanished."""
-        place = in_words(request)
-        self.on_state(f"{place}: {'using the existing slice' if standing else 'asking'}")
+    def note_refusal(self, request: SliceRequest, error: TpukitError) -> None:
+        """Note why a place refused, or why its slice has vanished; raise an error that is final."""
+        standing = bool(self.there)
         if request.queue_only:
-            self.queues.asks(request.zone)
-        try:
-            return attempt(request)
-        except (DeadlinePassed, Interrupted, Terminated):
-            raise
-        except TpukitError as error:
-            if request.queue_only:
-                self.queues.look(request.zone)
-            # Google may keep the name for our request that waits in the queue of that zone.
-            held = not request.queue_only and request.zone in self.queues.requests
-            if isinstance(error, NameTaken) and error.retry != "other-zone" and not held:
-                raise
-            refusal = noted(self.said.get(_place(request)), request, error)
-            if refusal.again == NEVER or (standing and refusal.again != LATER):
-                raise
-            self.said[_place(request)] = refusal
-            self.on_state(f"{place}: no ({refusal.again}): {error.why or error.what}")
-            if standing and not isinstance(error, SliceLost):
-                self._after_standing(request)
-            return None
+            self.queues.look(request.zone)
+        # Google may keep the name for our request that waits in the queue of that zone.
+        held = not request.queue_only and request.zone in self.queues.requests
+        if isinstance(error, NameTaken) and error.retry != "other-zone" and not held:
+            raise error
+        refusal = noted(self.said.get(_place(request)), request, error)
+        if refusal.again == NEVER or (standing and refusal.again != LATER):
+            raise error
+        self.said[_place(request)] = refusal
+        self.on_state(f"{in_words(request)}: no ({refusal.again}): {error.why or error.what}")
+        if standing and not isinstance(error, SliceLost):
+            self._after_standing(request)
+        self.there = None
 
     def _after_standing(self, request: SliceRequest) -> None:
         """Go on with the other places of the first round; later, wait for the next round."""

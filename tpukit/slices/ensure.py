@@ -76,7 +76,19 @@ def ensure(
     seen = LastSeen(request.name, request.zone, bills=provider.bills)
     with naming_what_exists(seen):
         provider = provider.within(deadline).only(request.api)
-        return _Creation(provider, request, deadline, journal, on_state, seen).converge()
+        creation = _Creation(provider, request, deadline, journal, on_state, seen)
+        for slice_ in seen.looks(provider, deadline, on_state, most=LOOK_SECONDS):
+            with suppress(Doubtful):  # the next round reads the operation again
+                creation.renew_lifetime()
+                if slice_ and slice_.ready:
+                    return creation.done(slice_)
+                if slice_:
+                    creation.wait_for(slice_)
+                elif creation.operation or creation.refusal:
+                    creation.check_absence()
+                else:
+                    creation.create()
+        raise creation.overdue()
 
 
 @dataclass
@@ -95,39 +107,31 @@ class _Creation:
     on_state: OnState
     seen: LastSeen
     operation: str = ""
-    appeared: bool = False
     started: bool = False
     unconfirmed: TpukitError | None = None
     refusal: TpukitError | None = None
     until: Deadline | None = None
 
-    def converge(self) -> Ensured:
-        looks = self.seen.looks(self.provider, self.deadline, self.on_state, most=LOOK_SECONDS)
-        for slice_ in looks:
-            with suppress(Doubtful):  # the next round reads the operation again
-                if not (self.operation or self.unconfirmed):
-                    # The lifetime begins at the next create, by the cloud's clock.
-                    labels = lifetime.renewed(self.request.labels, self.provider.now())
-                    self.request = replace(self.request, labels=labels)
-                if slice_ is None:
-                    self._ask()
-                    continue
-                self.appeared = self.appeared or bool(self.operation)
-                if slice_.state == "READY":
-                    check_same(slice_, self.request)
-                if slice_.ready:
-                    ours = slice_.labels.get(NONCE) == self.request.labels[NONCE]
-                    return Ensured(self._with_lifetime(slice_), ours)
-                self._wait_for(slice_)
-        raise self._overdue()
+    def renew_lifetime(self) -> None:
+        """Let the lifetime begin at the next create, by the cloud's clock."""
+        if not (self.operation or self.unconfirmed):
+            labels = lifetime.renewed(self.request.labels, self.provider.now())
+            self.request = replace(self.request, labels=labels)
 
-    def _ask(self) -> None:
-        """Send the create, or find out why the slice of an earlier create does not exist."""
+    def done(self, slice_: Slice) -> Ensured:
+        """Return the READY slice with its lifetime; raise `NameTaken` if it is another one."""
+        check_same(slice_, self.request)
+        ours = slice_.labels.get(NONCE) == self.request.labels[NONCE]
+        return Ensured(self._with_lifetime(slice_), ours)
+
+    def check_absence(self) -> None:
+        """Raise the reason if the slice of an earlier create will not appear any more."""
         if self.operation:
             failure = self._failure()
-            if self.appeared:  # the API may have forgotten the operation, or one answer is odd
+            appeared = self.seen.state != REQUESTED
+            if appeared:  # the API may have forgotten the operation, or one answer is odd
                 failure = failure or self._failure()
-            if failure or self.appeared:
+            if failure or appeared:
                 self._nothing_is_left()
                 if failure and not (isinstance(failure, SliceLost) or _is_ended(failure)):
                     raise failure
@@ -138,9 +142,7 @@ class _Creation:
                 what = f"the API accepted the create of slice {self.request.name}"
                 why = "it gave no reason"
                 self._look_on(TpukitError(f"{what} but shows no such slice", why=why))
-        elif self.refusal is None:
-            self._create()
-        elif self.until is None or self.until.passed():
+        elif self.refusal and (self.until is None or self.until.passed()):
             raise self.refusal
 
     def _look_on(self, error: TpukitError) -> None:
@@ -150,7 +152,8 @@ class _Creation:
             self.seen.state, self.seen.doubt = "", True
             raise error
 
-    def _create(self) -> None:
+    def create(self) -> None:
+        """Send the create; raise the errors of the API if it was refused."""
         if self.request.queue_only:
             gone = f"slice {self.request.name} is gone, and only the queue has its capacity"
             self._look_on(SliceLost(gone, fix=Fix.command("tpukit", "queue", "list")))
@@ -185,7 +188,8 @@ class _Creation:
             raise
         self.seen.doubt = self.unconfirmed is not None
 
-    def _wait_for(self, slice_: Slice) -> None:
+    def wait_for(self, slice_: Slice) -> None:
+        """Start the slice if it is stopped; raise if it is another one, lost, or has failed."""
         if slice_.state == "DELETING":
             return
         check_same(slice_, self.request)
@@ -255,7 +259,8 @@ class _Creation:
         asked = self.request
         self.journal.record(event, asked.project, asked.zone, asked.name, asked.data_disks)
 
-    def _overdue(self) -> TpukitError:
+    def overdue(self) -> TpukitError:
+        """Return the error for a slice that is not READY at the deadline."""
         name, zone = self.request.name, self.request.zone
         if self.refusal:
             return self.refusal

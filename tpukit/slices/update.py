@@ -113,17 +113,31 @@ def update(
     provider = provider.within(deadline).only(slice_.api)
     seen = last_seen(provider, slice_, *(() if edits.ours else ("describe",)))
     with naming_what_exists(seen):
-        return _Update(provider, slice_, edits, deadline, on_state, seen).converge()
+        writes = _Writes(provider, on_state, seen)
+        before, settled = None if edits.ours else writes.updates(), 0
+        for current in seen.looks(provider, deadline, on_state):
+            if current is None:
+                seen.state = ""
+                raise gone(slice_) if edits.ours else NotFound(f"slice {slice_.name} is gone")
+            change = edits.applied(current)
+            settled = 0 if change.parts else settled + 1
+            if change.parts:
+                with suppress(Doubtful):  # the next round reads the operation again
+                    writes.write(current, change)
+            elif edits.ours and current.state == "DELETING":
+                check_reachable(current)  # the change came too late
+            # A writer that read the slice before our write may undo it a moment later.
+            elif settled == 2 or not writes.changed:
+                return Updated(current, sorted(writes.changed), writes.beside(before))
+        what = "its SSH keys" if edits.keys else "all requested values"
+        raise DeadlinePassed(f"slice {slice_.name} does not have {what} yet")
 
 
 @dataclass
-class _Update:
-    """One call of `update`; `base` is the slice before our last write, `operation` that write's."""
+class _Writes:
+    """Our writes; `base` is the slice before the last one, `operation` the last one's."""
 
     provider: SliceProvider
-    original: Slice
-    edits: Edits
-    deadline: Deadline
     on_state: OnState
     seen: LastSeen
     operation: str = ""
@@ -132,29 +146,8 @@ class _Update:
     own: set[str] = field(default_factory=set)
     unanswered: bool = False
 
-    def converge(self) -> Updated:
-        before = None if self.edits.ours else self._updates()
-        name, settled = self.original.name, 0
-        for current in self.seen.looks(self.provider, self.deadline, self.on_state):
-            if current is None:
-                self.seen.state = ""
-                raise gone(self.original) if self.edits.ours else NotFound(f"slice {name} is gone")
-            change = self.edits.applied(current)
-            if not change.parts:
-                if self.edits.ours and current.state == "DELETING":
-                    check_reachable(current)  # the change came too late
-                settled += 1
-                # A writer that read the slice before our write may undo it a moment later.
-                if settled == 2 or not self.changed:
-                    return Updated(current, sorted(self.changed), self._beside(before))
-                continue
-            settled = 0
-            with suppress(Doubtful):  # the next round reads the operation again
-                self._write(current, change)
-        what = "its SSH keys" if self.edits.keys else "all requested values"
-        raise DeadlinePassed(f"slice {name} does not have {what} yet")
-
-    def _write(self, current: Slice, change: SliceChange) -> None:
+    def write(self, current: Slice, change: SliceChange) -> None:
+        """Write the change, or read what became of the last write."""
         if current.lost or current.state not in ("READY", "STOPPED"):
             check_reachable(current)
             raise TpukitError(f"slice {current.name} is {current.state} and cannot be updated")
@@ -187,18 +180,19 @@ class _Update:
             self.on_state("another update changed it; applying the edits again")
         self.operation = ""
 
-    def _updates(self) -> frozenset[str] | None:
+    def updates(self) -> frozenset[str] | None:
         """Return the update operations of the slice; None if they cannot be read."""
         try:
-            return self.provider.once().operations(self.original.zone, self.original.name, "update")
+            return self.provider.once().operations(self.seen.zone, self.seen.name, "update")
         except TpukitError:
             return None
 
-    def _beside(self, before: frozenset[str] | None) -> Sequence[str]:
+    def beside(self, before: frozenset[str] | None) -> Sequence[str]:
+        """Return the operations of others since `before`."""
         # If the answer to our write was lost, one of these operations may be ours.
         if not self.changed or self.unanswered or before is None:
             return ()
-        return sorted((self._updates() or frozenset()) - before - self.own)
+        return sorted((self.updates() or frozenset()) - before - self.own)
 
 
 def _merged(has: Mapping[str, str], wanted: Mapping[str, str | None]) -> dict[str, str]:

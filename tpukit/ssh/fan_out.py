@@ -49,7 +49,12 @@ def fan_out(
         with suppress(IndexError):
             while True:
                 index, item = pending.popleft()
-                finished.put((index, _outcome(item, work)))
+                try:
+                    finished.put((index, Outcome(item, work(item))))
+                except TpukitError as error:
+                    finished.put((index, Outcome(item, error=error)))
+                except Exception as defect:  # noqa: BLE001 - raised in the caller's thread
+                    finished.put((index, defect))
 
     # Daemon threads: work that hangs in foreign code must not delay an interrupted command.
     threads = [
@@ -84,12 +89,3 @@ def values(outcomes: Sequence[Outcome[Item, Value]]) -> list[Value]:
     if errors:
         raise decisive(errors) or errors[0]
     return [outcome.value for outcome in outcomes]  # type: ignore[misc]
-
-
-def _outcome(item: Item, work: Callable[[Item], Value]) -> Outcome[Item, Value] | Exception:
-    try:
-        return Outcome(item, work(item))
-    except TpukitError as error:
-        return Outcome(item, error=error)
-    except Exception as defect:  # noqa: BLE001 - handed to the caller's thread, which raises it
-        return defect

@@ -116,7 +116,17 @@ class Watcher:
         state = "unknown" if watch.state == WATCHING else ""
         self.seen = LastSeen(watch.name, watch.zone, state, self.provider.bills, id=watch.id)
         try:
-            return self._loop()
+            while True:
+                try:
+                    status = self._until_recovered()
+                    if status is not None:
+                        self._finish(status)
+                        return status
+                    self.refusals.end()
+                except _Again as again:
+                    self._wait_on(*again.args)
+                except (NotAllowed, NotAuthenticated) as refusal:
+                    self._wait_out(refusal)
         except KeyboardInterrupt as signal:
             raise self._left(interruption(signal)) from None
         except TpukitError as error:
@@ -133,19 +143,6 @@ class Watcher:
     @property
     def provider(self) -> SliceProvider:
         return self.cleanup.provider
-
-    def _loop(self) -> int:
-        while True:
-            try:
-                status = self._until_recovered()
-                if status is not None:
-                    self._finish(status)
-                    return status
-                self.refusals.end()
-            except _Again as again:
-                self._wait_on(*again.args)
-            except (NotAllowed, NotAuthenticated) as refusal:
-                self._wait_out(refusal)
 
     def _finish(self, status: int) -> None:
         """Record the exit status, and delete the slice if that was requested."""
@@ -177,23 +174,23 @@ class Watcher:
         """Return the command's status when it has ended, or None after a step of recovery."""
         if self._watch.status is not None:
             return self._watch.status
-        for slice_ in self._looks():
+        never = Deadline.never(self.clock)
+        looks = self.seen.looks(self.provider, never, self.say, most=LOOK_SECONDS, outlasts=False)
+        while True:
+            with _outlasted():
+                slice_ = next(looks)
             if slice_ and not self.seen.id:
                 self._take(slice_)
             if slice_ and self._watch.state == WATCHING:
                 self._refresh(slice_)
-            now = condition(slice_, self._queued_state(slice_))
-            self.created = slice_.created if slice_ else self.created
-            if now == "vanished" and self._was_deleted():
-                now, self.seen.state = DELETING, ""
-            if self._is_broken(slice_):
-                now = "broken"
+            now = self._condition(slice_)
             if now in LOST and self._watch.state == WATCHING:
                 self._lose(now, slice_)
             if self._watch.state == RECOVERING:
                 if slice_ and now == COMING and self._may_heal(slice_):
                     continue
-                self._recover(now, slice_)
+                self._end_lost(now, slice_)
+                self._make()
                 return None
             if now in (STOPPED, DELETING):
                 raise self._ended_by_others(now)
@@ -214,15 +211,14 @@ class Watcher:
                     return ended.status
                 self._count(f"run {self._spec.run_id} was lost", ended.why)
                 self.began = False
-        raise AssertionError("a watch has no deadline")
 
-    def _looks(self) -> Iterator[Slice | None]:
-        never = Deadline.never(self.clock)
-        looks = self.seen.looks(self.provider, never, self.say, most=LOOK_SECONDS, outlasts=False)
-        while True:
-            with _outlasted():
-                slice_ = next(looks)
-            yield slice_
+    def _condition(self, slice_: Slice | None) -> str:
+        """Return the condition of the slice, from all that the API knows of it."""
+        now = condition(slice_, self._queued_state(slice_))
+        self.created = slice_.created if slice_ else self.created
+        if now == "vanished" and self._was_deleted():
+            now, self.seen.state = DELETING, ""
+        return "broken" if self._is_broken(slice_) else now
 
     def _refresh(self, slice_: Slice) -> None:
         """Update the request from the slice, which may have been extended or changed."""
@@ -331,8 +327,8 @@ class Watcher:
             )
         self._note(what, detail, recoveries=watch.recoveries + 1, **changes)
 
-    def _recover(self, now: str, slice_: Slice | None) -> None:
-        """Delete the lost slice if it still exists, and make it again."""
+    def _end_lost(self, now: str, slice_: Slice | None) -> None:
+        """Delete the lost slice if it still exists; raise if it may not be made again."""
         rest = _is_rest(slice_)  # which a killed recovery may have left
         if now == STOPPED and not rest:
             raise self._ended_by_others(now)
@@ -341,7 +337,6 @@ class Watcher:
             self._end_slice(slice_, for_good=over)
             if over:
                 raise self._expired()
-        self._make()
 
     def _seconds_left(self) -> float:
         """Return the seconds until the slice's end, by the API's clock; infinite without an end.

@@ -104,7 +104,8 @@ class Workload:
             self._check_alone([state.run for state in states if state.state == "running"])
             if ours:
                 self._clear(workers)
-            self._start(slice_, request)
+            self._prepare(slice_, request)
+            self._start(slice_)
         clock = self.context.clock
         self._follower = _Follower(clock, workers, self.spec.run_id, self.output, self.say)
         return self.spec.begun[whole]
@@ -185,8 +186,7 @@ class Workload:
             on_failure=lambda name, error: say(f"Ray without {name}: {error.summary()}"),
         )
 
-    def _start(self, slice_: Slice, request: SliceRequest) -> None:
-        self._prepare(slice_, request)
+    def _start(self, slice_: Slice) -> None:
         workers = self._workers(slice_)
         if not self.spec.recipe and wants_guard(slice_):
             limit = Deadline.after(self.context.clock, CONNECT_SECONDS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
@@ -137,7 +138,8 @@ def up(
     report = with_room(
         toolkit,
         {request.zone for request in sought.requests},
-        lambda: up.up(
+        partial(
+            up.up,
             context,
             sought,
             chosen,

@@ -18,7 +18,7 @@ from tpukit.cli.search_flags import MAX_WAIT
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.verbs.run import VariableFlags
 from tpukit.cli.views import watch_views
-from tpukit.console import Console, View
+from tpukit.console import View
 from tpukit.errors import BadInput, Fix, NotFound, interruption
 from tpukit.provision import recipe_names
 from tpukit.slices import naming
@@ -153,7 +153,7 @@ def watch(
     how: WatchFlags,
     environment: VariableFlags,
     on_top: RequirementFlags,
-    attendance: AttendanceFlags,
+    chosen: AttendanceFlags,
     name: Name = "",
     command: flag.Command = None,
     source_ranges: flag.SourceRanges = None,
@@ -172,14 +172,15 @@ def watch(
       tpukit watch demo --ray demo,other --detach
       tpukit watch demo --stop
     """
-    from tpukit.watch import background
+    from tpukit.cli import attendance
+    from tpukit.watch import background, checkpoints
 
-    if attendance.list_:
+    if chosen.list_:
         return _list(toolkit, name)
     if not name:
         raise BadInput("no slice to watch was given", fix=Fix.command("tpukit", "watch", "--help"))
     naming.check_name(name)
-    if attendance.stop:
+    if chosen.stop:
         return _stop(toolkit, name)
     file = _file(toolkit, name, anew=bool(command or how.ray))
     wanted = _Wanted(flag.remote_command(command), how, environment, on_top)
@@ -190,9 +191,10 @@ def watch(
         firewall = spec.firewall and not no_firewall
         watch_ = replace(watch_, spec=replace(spec, firewall=firewall, source_ranges=ranges))
         file.save(watch_)
-        _tell_checkpoints(toolkit.console, watch_)
-        if not attendance.detach:
-            return _attend(toolkit, file, watch_)
+        if spec.command and (line := checkpoints.warning(spec.command, spec.variables)):
+            toolkit.console.warn(line)
+        if not chosen.detach:
+            return attendance.attend(toolkit, file, watch_)
     words = ["--project", toolkit.settings.require("project"), "--zone", watch_.zone]
     words += ["--local"] if toolkit.flags.local else []
     words += ["--profile", toolkit.flags.profile] if toolkit.flags.profile else []
@@ -255,19 +257,7 @@ def keep_slice(toolkit: Toolkit, spec: WatchSpec) -> View:
         kept = Watch(spec, state=RECOVERING, zone=spec.request.zone)
         file.save(kept)
         toolkit.console.say(f"{name}: watched until Ctrl-C")
-        return _attend(toolkit, file, kept)
-
-
-def _attend(toolkit: Toolkit, file: WatchFile, watch_: Watch) -> View:
-    from tpukit.cli import attendance
-
-    status, ended = attendance.attend(toolkit, file, watch_)
-    if status or not watch_.spec.delete_when_done:
-        delete = ("tpukit", "delete", ended.name, "--zone", ended.zone)
-        toolkit.console.suggest(
-            Fix.command(*delete, note=f"the slice {toolkit.cloud.costs} until then")
-        )
-    return View({"watch": ended.document()}, status=status)
+        return attendance.attend(toolkit, file, kept)
 
 
 def _watch(toolkit: Toolkit, file: WatchFile, name: str, wanted: _Wanted) -> Watch:
@@ -351,15 +341,6 @@ def _provisioned(toolkit: Toolkit, slice_: Slice) -> str:
     if there:
         toolkit.console.say(f"{slice_.name}: provisioned with {there[0]}, as later slices will be")
     return there[0] if there else ""
-
-
-def _tell_checkpoints(console: Console, watch_: Watch) -> None:
-    from tpukit.watch import checkpoints
-
-    if watch_.spec.command and (
-        line := checkpoints.warning(watch_.spec.command, watch_.spec.variables)
-    ):
-        console.warn(line)
 
 
 def _list(toolkit: Toolkit, name: str) -> View:
