@@ -17,6 +17,7 @@ from tpukit.google.provider import FirewallProvider, Note, SliceProvider, Wait
 from tpukit.models import (
     FirewallRule,
     QueuedResource,
+    QueuedResourceList,
     QueueRequest,
     Slice,
     SliceChange,
@@ -142,10 +143,20 @@ class _RehearsedSlices:
         staged = self._stage.queued
         staged_here = (zone, name) in staged
         queued = staged[zone, name] if staged_here else self._reads.get_queued(zone, name)
-        state = _QUEUE_SETTLES.get(queued.state, queued.state) if queued else ""
-        if not queued or not state:
+        queued = queued and _settled_request(queued)
+        if queued is None:
             raise NotFound(f"there is no queued resource {name} in {zone}")
-        return replace(queued, state=state)
+        return queued
+
+    def list_queued(self, zone: str) -> QueuedResourceList:
+        listed = self._reads.list_queued(zone)
+        staged = self._stage.queued
+        unchanged = [
+            queued for queued in listed.requests if (queued.zone, queued.name) not in staged
+        ]
+        planned = [queued for (place, _), queued in staged.items() if zone in ("-", place)]
+        requests = map(_settled_request, filter(None, [*unchanged, *planned]))
+        return replace(listed, requests=tuple(filter(None, requests)))
 
     def create_queued(self, request: QueueRequest) -> str:
         self._writes.create_queued(request)
@@ -265,3 +276,8 @@ class _RehearsedFirewall:
 
     def _with(self, reads: FirewallProvider) -> Self:
         return type(self)(reads, self._writes, self._stage, self._own, self._project)
+
+
+def _settled_request(queued: QueuedResource) -> QueuedResource | None:
+    state = _QUEUE_SETTLES.get(queued.state, queued.state)
+    return replace(queued, state=state) if state else None
