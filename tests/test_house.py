@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Set
 from functools import cache
@@ -13,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from support.command_line import loaded_by
 from support.local_cloud import Cloud
 
 ROOT = Path(__file__).parent.parent
@@ -232,24 +232,6 @@ def test_a_library_has_one_importer(library: str) -> None:
     allowed = tuple(ONLY_IMPORTER[library])
     assert places
     assert all(place.startswith(allowed) for place in places)
-
-
-def loaded_by(*arguments: str, environment: Mapping[str, str] | None = None) -> set[str]:
-    """Return the modules that a command line loads, by running it in a new interpreter."""
-    program = (
-        "import sys\n"
-        "from tpukit.cli.main import status\n"
-        f"status({list(arguments)!r})\n"
-        "print('\\n'.join(['MODULES', *sys.modules]))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return set(done.stdout.partition("MODULES\n")[2].split())
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["up", "--help"], ["--version"], ["types"]])

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.command_line import loaded_by
 from support.local_cloud import Cloud
 
 from cli.conftest import Local
@@ -38,6 +39,16 @@ def test_a_command_s_output_and_status_are_the_worker_s(local: Local, slice_name
     done = local.run("ssh", slice_name, "--", "echo out; echo err >&2; exit 7")
     assert (done.status, done.out) == (7, "out\n")
     assert done.err.endswith("err\n")
+
+
+def test_a_second_command_on_a_slice_loads_nothing_for_the_api(
+    local: Local, slice_name: str
+) -> None:
+    words = ("run", slice_name, "--", "true")
+    assert local.run(*words).status == 0
+    loaded = loaded_by(*words, environment=local.environment)
+    assert "tpukit.ssh.transport" in loaded
+    assert not {"http.client", "ssl", "tpukit.google.http_client"} & loaded
 
 
 def test_a_label_selects_the_slices_for_a_command(local: Local, slice_name: str) -> None:

@@ -14,7 +14,8 @@ from support.local_cloud import Cloud, FakeClock, Reply, json_reply, scripted
 
 from tpukit.errors import NotAuthenticated, TpukitError
 from tpukit.google.access_tokens import AccessTokens
-from tpukit.google.http_client import HttpClient, NoAnswer, arrived, cause
+from tpukit.google.http_client import HttpClient
+from tpukit.google.no_answer import NoAnswer, arrived, cause
 from tpukit.google.retrying_session import Session
 
 SECRET = {"Authorization": "Bearer secret"}

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,24 @@ Finished = subprocess.CompletedProcess[str]
 
 #: Of the caller's settings none may reach the program under test.
 _FOREIGN = ("TPUKIT_", "CLOUDSDK_", "GOOGLE_")
+
+
+def loaded_by(*arguments: str, environment: Mapping[str, str] | None = None) -> set[str]:
+    """Return the modules that a command line loads, by running it in a new interpreter."""
+    program = (
+        "import sys\n"
+        "from tpukit.cli.main import status\n"
+        f"status({list(arguments)!r})\n"
+        "print('\\n'.join(['MODULES', *sys.modules]))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(done.stdout.partition("MODULES\n")[2].split())
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,10 @@ from typing import Any
 
 from tpukit.errors import BadInput, NotAuthenticated
 from tpukit.google.failures import LOGIN, message_of
-from tpukit.google.http_client import NoAnswer, cause
+from tpukit.google.no_answer import NoAnswer, cause
+from tpukit.google.node_json import SCOPES
 from tpukit.text import one_line
 
-SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
 #: Seconds for each request for a token; the default of google-auth is two minutes.
 _TIMEOUT = 20.0
 #: https://cloud.google.com/compute/docs/access/authenticate-workloads#applications

@@ -10,13 +10,12 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from email.utils import parsedate_to_datetime
 from functools import cache
 from typing import Any
 
 import tpukit.errors as errors
 from tpukit.errors import Fix, TpukitError
-from tpukit.google.http_client import NoAnswer, arrived, cause
+from tpukit.google.no_answer import NoAnswer, arrived, cause
 from tpukit.google.provider import Doubtful
 from tpukit.text import one_line
 
@@ -334,6 +333,8 @@ def _delay(headers: Mapping[str, str]) -> float | None:
     """Return the seconds of `Retry-After`, a number or a date: RFC 9110, section 10.2.3."""
     value = headers.get("retry-after", "")
     if value[:1].isalpha():
+        from email.utils import parsedate_to_datetime
+
         try:
             ends, now = map(parsedate_to_datetime, (value, headers.get("date", "")))
             return max(0.0, (ends - now).total_seconds())

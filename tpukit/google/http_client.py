@@ -22,6 +22,7 @@ from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from tpukit import __version__
+from tpukit.google.no_answer import NoAnswer, cause
 from tpukit.settings.table import is_loopback
 from tpukit.text import one_line
 
@@ -30,24 +31,6 @@ LARGEST_ANSWER = 32 * 2**20
 #: Google compresses answers only if the user agent also says gzip:
 #: https://cloud.google.com/compute/docs/api/how-tos/performance#gzip
 _USER_AGENT = f"tpukit/{__version__} (gzip)"
-
-
-_CAUSES: dict[type[BaseException], str] = {
-    ConnectionRefusedError: "nothing listens there",
-    TimeoutError: "no complete answer in time",
-    http.client.RemoteDisconnected: "the connection was closed without an answer",
-    ConnectionResetError: "the connection was reset",
-    http.client.IncompleteRead: "the answer was cut short",
-    http.client.HTTPException: "the answer is not HTTP",
-}
-
-
-class NoAnswer(Exception):
-    """No complete answer came. `sent` is whether the server may have received the request."""
-
-    def __init__(self, message: str, *, sent: bool = True) -> None:
-        super().__init__(message)
-        self.sent = sent
 
 
 @dataclass(frozen=True)
@@ -103,25 +86,6 @@ class HttpClient:
         except (OSError, http.client.HTTPException) as error:
             raise NoAnswer(f"{_route(parts)}: {cause(error)}", sent=False) from error
         return connection
-
-
-def cause(error: BaseException) -> str:
-    """Return in a few words why no answer came, from the innermost error."""
-    error = _innermost(error)
-    if isinstance(error, socket.gaierror):
-        return "the name of the server cannot be resolved: is there a network?"
-    words = next((words for kind, words in _CAUSES.items() if isinstance(error, kind)), "")
-    return words or one_line(str(error)[:200]) or type(error).__name__
-
-
-def arrived(error: BaseException) -> bool:
-    """Return True if a request that ended with this error may have reached the server."""
-    return not isinstance(_innermost(error), (socket.gaierror, ConnectionRefusedError))
-
-
-def _innermost(error: BaseException) -> BaseException:
-    within = error.__cause__ or error.__context__
-    return _innermost(within) if within else error
 
 
 def _readable(connected: socket.socket) -> bool:

@@ -20,8 +20,7 @@ from tpukit.google.compute_machines import (
     shape_of,
     type_of,
 )
-from tpukit.google.credentials import SCOPES
-from tpukit.google.node_json import MAX_RUN, as_far_as_readable, field, last_part
+from tpukit.google.node_json import MAX_RUN, SCOPES, as_far_as_readable, field, last_part
 from tpukit.models import DataDisk, Slice, SliceRequest, Worker
 from tpukit.text import one_line
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from tpukit.google.credentials import SCOPES
 from tpukit.google.enumerations import DISK_MODE, INITIATOR, NODE_HEALTH, NODE_STATE, QUEUED_STATE
 from tpukit.models import (
     QUEUE_ONLY,
@@ -29,6 +28,8 @@ from tpukit.text import one_line
 Json = Mapping[str, Any]
 Kind = TypeVar("Kind")
 
+#: The OAuth scopes of our tokens, and of a slice's service account.
+SCOPES = ("https://www.googleapis.com/auth/cloud-platform",)
 #: The label of a queued resource, and of its slices, for a tier for which v2 has no field.
 CAPACITY = "tpukit-capacity"
 #: The label of flex-start slices with the seconds until Google deletes them.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
@@ -192,6 +191,8 @@ class Throughput:
         """Return the time with the counters of requests and tokens, or None without an answer."""
         if not self._address.metrics:
             return None
+        import http.client
+
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=_ANSWER_SECONDS)
         with suppress(OSError, ValueError, http.client.HTTPException), closing(connection):
             connection.request("GET", self._address.metrics)

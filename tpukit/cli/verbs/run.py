@@ -235,14 +235,15 @@ def given_variables(given: VariableFlags, toolkit: Toolkit) -> dict[str, str]:
 
 def check_run_id(given: str) -> None:
     """Raise `BadInput` if a run id is given that cannot be one, or that `serve` has."""
+    if not given:
+        return
     from tpukit.jobs.services import RUN
     from tpukit.ssh.worker_files import checked_run_id
 
     if given == RUN:
         fix = Fix(note="choose another --run-id, or leave it out")
         raise BadInput(f"the run {RUN} is that of tpukit serve", fix=fix)
-    if given:
-        checked_run_id(given)
+    checked_run_id(given)
 
 
 def check_start(

@@ -48,6 +48,8 @@ def results(outcomes: Sequence[CommandOutcome], *, as_lines: bool) -> View:
 
 def known_causes(ends: Mapping[RemoteWorker, str]) -> tuple[list[str], list[Fix]]:
     """Return warnings about known errors at the end of failed programs' output, and remedies."""
+    if not ends:
+        return [], []
     from tpukit.explain.known_errors import of_program
 
     explained = {worker: of_program(text, worker.slice) for worker, text in ends.items()}
