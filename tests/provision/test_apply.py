@@ -518,7 +518,7 @@ def test_a_second_client_waits_for_the_first_and_says_whose_it_waits_for(worker,
     assert second.ok
     assert reports[0].ok
     assert re.fullmatch(
-        r"another client provisions it: PID \d+, since \d\d:\d\d:\d\d UTC", waits[0].text
+        r"another client provisions it: PID \d+, since \d\d:\d\d:\d\d UTC, on \S+", waits[0].text
     )
     changed = [step.name for step in second.workers[0].steps if step.outcome == "changed"]
     assert changed == ["requirements", "verify"]

@@ -11,7 +11,6 @@ from typing import TypeVar
 
 from tpukit.clock import Deadline, polls
 from tpukit.errors import (
-    BadInput,
     Fix,
     Interrupted,
     NameTaken,
@@ -268,11 +267,11 @@ def in_list(provider: SliceProvider, zone: str, name: str) -> Slice:
 
     If the list cannot be read, returns the slice of `get`. Raises `NotFound` as `get` does.
     """
-    with suppress(NotAllowed, BadInput):
+    try:
         listed = provider.list(zone)
-        if zone not in listed.unreachable:
-            return named(listed.slices, name)
-    return provider.get(zone, name)
+    except TpukitError:
+        return provider.get(zone, name)
+    return provider.get(zone, name) if zone in listed.unreachable else named(listed.slices, name)
 
 
 def named(things: Sequence[Named], name: str) -> Named:

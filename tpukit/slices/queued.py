@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 
 from tpukit.clock import Deadline, polls
-from tpukit.errors import BadInput, DeadlinePassed, Fix, NotAllowed, TpukitError
+from tpukit.errors import DeadlinePassed, Fix, TpukitError
 from tpukit.google.provider import SliceProvider
 from tpukit.models import QueuedResource, Slice
 from tpukit.slices.journal import Journal
@@ -26,11 +25,13 @@ def slices_of(provider: SliceProvider, request: QueuedResource) -> list[Slice]:
 
 def _in_list(provider: SliceProvider, zone: str, name: str) -> QueuedResource:
     """Return a request from the list of its zone; see `last_seen.in_list`."""
-    with suppress(NotAllowed, BadInput):
+    try:
         listed = provider.list_queued(zone)
-        if zone not in listed.unreachable:
-            return named(listed.requests, name)
-    return provider.get_queued(zone, name)
+    except TpukitError:
+        return provider.get_queued(zone, name)
+    if zone in listed.unreachable:
+        return provider.get_queued(zone, name)
+    return named(listed.requests, name)
 
 
 def name_left(error: TpukitError, name: str, zone: str) -> None:
