@@ -159,7 +159,10 @@ def test_a_slice_that_the_list_of_its_zone_still_shows_is_not_deleted(
     assert cloud.nodes() == []
 
 
-@pytest.mark.parametrize("refusal", [{"preset": "permission-denied"}, {"status": "NOT_FOUND"}])
+@pytest.mark.parametrize(
+    "refusal",
+    [{"preset": "permission-denied"}, {"status": "NOT_FOUND"}, {"status": "UNAVAILABLE"}],
+)
 def test_a_list_that_cannot_be_read_holds_up_no_delete(
     cloud: Cloud, refusal: dict[str, str]
 ) -> None:

@@ -330,7 +330,10 @@ def test_one_not_found_is_no_proof_of_a_delete(cloud: Cloud, method: str) -> Non
     assert (cloud.tpu.list_queued("-").requests, cloud.nodes()) == ((), [])
 
 
-def test_a_request_that_the_list_of_its_zone_still_shows_is_not_deleted(cloud: Cloud) -> None:
+@pytest.mark.parametrize("refusal", [{"preset": "permission-denied"}, {"status": "UNAVAILABLE"}])
+def test_a_request_that_the_list_of_its_zone_still_shows_is_not_deleted(
+    cloud: Cloud, refusal: dict[str, str]
+) -> None:
     found, _ = ensure(cloud)
     unseen = {"method": "queuedResources.get", "status": "NOT_FOUND", "probability": 1.0}
     cloud.fault(**unseen, message="not found")
@@ -340,7 +343,7 @@ def test_a_request_that_the_list_of_its_zone_still_shows_is_not_deleted(cloud: C
     assert "when last seen" in caught.value.exists[0]
     cloud.control("DELETE", "faults")
     cloud.fault(**unseen, message="not found")
-    cloud.fault(preset="permission-denied", method="queuedResources.list", probability=1.0)
+    cloud.fault(method="queuedResources.list", probability=1.0, **refusal)
     delete(cloud, found)
     assert cloud.calls("queuedResources.delete")
 
