@@ -37,7 +37,7 @@ def run(words: list[str], variables: dict[str, str], cwd: Path) -> Finished:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=1500,  # pip alone takes 500 s early in a run on two busy cores
+        timeout=1500,  # on two busy cores, pip alone has taken more than 500 s
         check=False,
     )
 

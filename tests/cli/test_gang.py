@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -257,18 +258,24 @@ def test_each_slice_of_a_gang_may_be_in_another_zone(run: Run, prompt_cloud: Clo
     assert prompt_cloud.firewall.list() == ()
 
 
+def interrupted(cloud: Cloud, clock: FakeClock, interrupt: Callable[[], None]) -> Interrupted:
+    """Create the gang, call `interrupt` at each of its pauses, and return the error at its end."""
+    clock.on_sleep = interrupt
+    with pytest.raises(Interrupted) as caught:
+        gang(cloud, clock)
+    return caught.value
+
+
 def test_ctrl_c_while_the_second_is_made_leaves_none(cloud: Cloud, clock: FakeClock) -> None:
     def interrupt() -> None:
         if "pod-1" in names(cloud):
             clock.on_sleep = lambda: None
             raise KeyboardInterrupt
 
-    clock.on_sleep = interrupt
-    with pytest.raises(Interrupted) as caught:
-        gang(cloud, clock)
+    ended = interrupted(cloud, clock, interrupt)
     assert names(cloud) == []
-    assert caught.value.exists == ()
-    assert f"deleted: slice pod-0 in {ZONE}, slice pod-1 in {ZONE}" in caught.value.why
+    assert ended.exists == ()
+    assert f"deleted: slice pod-0 in {ZONE}, slice pod-1 in {ZONE}" in ended.why
 
 
 def test_a_slice_that_one_list_leaves_out_is_deleted_all_the_same(
@@ -286,11 +293,9 @@ def test_a_slice_that_one_list_leaves_out_is_deleted_all_the_same(
             hidden[cloud.full_name("pod-0")] = nodes.pop(cloud.full_name("pod-0"))
             raise KeyboardInterrupt
 
-    clock.on_sleep = interrupt
-    with pytest.raises(Interrupted) as caught:
-        gang(cloud, clock)
+    ended = interrupted(cloud, clock, interrupt)
     assert names(cloud) == []
-    assert caught.value.exists == ()
+    assert ended.exists == ()
 
 
 def test_ctrl_c_in_a_complete_gang_deletes_none_of_it_and_names_all(
@@ -301,11 +306,9 @@ def test_ctrl_c_in_a_complete_gang_deletes_none_of_it_and_names_all(
             clock.on_sleep = lambda: None
             signal.raise_signal(signal.SIGINT)
 
-    clock.on_sleep = interrupt
-    with pytest.raises(Interrupted) as caught:
-        gang(cloud, clock)
+    ended = interrupted(cloud, clock, interrupt)
     assert names(cloud) == ["pod-0", "pod-1", "pod-2"]
-    assert [line.split()[1] for line in caught.value.exists] == names(cloud)
+    assert [line.split()[1] for line in ended.exists] == names(cloud)
 
 
 def test_ctrl_c_names_what_cannot_be_deleted(cloud: Cloud, clock: FakeClock) -> None:
@@ -315,12 +318,10 @@ def test_ctrl_c_names_what_cannot_be_deleted(cloud: Cloud, clock: FakeClock) -> 
             raise KeyboardInterrupt
 
     cloud.fault(preset="permission-denied", method="nodes.delete", name="pod-0", probability=1.0)
-    clock.on_sleep = interrupt
-    with pytest.raises(Interrupted) as caught:
-        gang(cloud, clock)
+    ended = interrupted(cloud, clock, interrupt)
     assert names(cloud) == ["pod-0"]
-    assert [line.partition(",")[0] for line in caught.value.exists] == [f"slice pod-0 in {ZONE}"]
-    assert str(caught.value.fix) == "tpukit delete pod-0"
+    assert [line.partition(",")[0] for line in ended.exists] == [f"slice pod-0 in {ZONE}"]
+    assert str(ended.fix) == "tpukit delete pod-0"
 
 
 def test_if_the_api_is_silent_the_error_names_the_slices_that_were_made(
@@ -358,11 +359,9 @@ def test_ctrl_c_during_an_unconfirmed_create_waits_for_its_slice_and_deletes_it(
         nodes.update(hidden)
 
     cloud.fault(method="nodes.create", kind="reset", phase="after", name="pod-1")
-    clock.on_sleep = interrupt
-    with pytest.raises(Interrupted) as caught:
-        gang(cloud, clock)
+    ended = interrupted(cloud, clock, interrupt)
     assert names(cloud) == []
-    assert "may still appear" not in caught.value.why
+    assert "may still appear" not in ended.why
 
 
 def started(cloud: Cloud) -> WarmTpukit:

@@ -160,20 +160,23 @@ def remove_all(provider: FirewallProvider, own: str) -> None:
 
 
 def _delete(provider: FirewallProvider, name: str) -> None:
-    """Delete a rule; if that fails, read it, because an answer may be lost and one NOT_FOUND stale.
+    """Delete a rule; if that fails, read it: an answer may be lost, and one NOT_FOUND stale.
 
     Raises `TpukitError` unless the rule is gone.
     """
     try:
         provider.delete(name)
     except TpukitError as error:
-        gone = missing = isinstance(error, NotFound)
-        with suppress(TpukitError):
+        missing = isinstance(error, NotFound)
+        try:
             gone = provider.get(name) is None
-        if missing and not gone:
+        except TpukitError:
+            gone = missing
+        if gone:
+            return
+        if missing:
             raise TpukitError(f"rule {name} is still there", why=error.summary()) from error
-        if not gone:
-            raise
+        raise
 
 
 def _made_for(rule: FirewallRule) -> str:

@@ -220,7 +220,7 @@ class _Rounds:
 
     @contextmanager
     def completing_errors(self) -> Iterator[None]:
-        """Add to every error and signal in the block what exists and what the search knows."""
+        """Add to every error and signal in the block the slice that exists and the refusals."""
         try:
             yield
         except KeyboardInterrupt as signal:

@@ -74,7 +74,7 @@ class LastSeen:
     replaced: bool = field(default=False, init=False)  #: True if another slice has the name
     begun: str = field(default="", init=False)  #: describes work that goes on after an interrupt
     again: Fix | None = None  #: continues a command that keeps the slice; None: delete the slice
-    refusals: Refusals | None = field(default=None, init=False)  #: to read operations
+    operation_refusals: Refusals | None = field(default=None, init=False)
 
     def looks(
         self,
@@ -93,7 +93,7 @@ class LastSeen:
         reads. Raises all other read errors.
         """
         clock, provider = deadline.clock, provider.within(deadline)
-        refusals, self.refusals = Refusals(deadline), Refusals(deadline)
+        refusals, self.operation_refusals = Refusals(deadline), Refusals(deadline)
         poll, answers = provider.once(), ""
         answered, asked_at = bool(self.state), 0.0
         for _ in polls(deadline, most=most):
@@ -119,14 +119,15 @@ class LastSeen:
 
     def failure(self, provider: SliceProvider, operation: str, doing: str) -> TpukitError | None:
         """Return the error of a failed operation, else None; raise `Doubtful` if unreadable now."""
+        refusals = self.operation_refusals
         try:
             failure = provider.once().failure(operation, doing) if operation else None
         except TpukitError as error:
-            if passing(error) or (self.refusals and self.refusals.may_pass(error)):
+            if passing(error) or (refusals and refusals.may_pass(error)):
                 raise Doubtful(error.what) from error
             raise
-        if self.refusals:
-            self.refusals.end()
+        if refusals:
+            refusals.end()
         return failure
 
     def asked(self, ask: Callable[[str, str], str], slice_: Slice, on_state: OnState) -> str:
@@ -161,7 +162,7 @@ class LastSeen:
         if isinstance(error, NameTaken) and error.retry == "other-zone":
             return  # somebody else's slice has the name
         command = self.again or self.delete_command()
-        if isinstance(error, (Interrupted, Terminated)):  # whoever interrupts gets both commands
+        if isinstance(error, (Interrupted, Terminated)):  # the user gets both commands
             error.fix, command = error.fix or self.again, self.delete_command()
         lines = [error.why, self.refusal, self.silence]
         if self.state:
@@ -252,7 +253,7 @@ def naming_what_exists(seen: LastSeen) -> Iterator[None]:
 
 
 def unless_gone(*reads: Callable[[], Thing]) -> Thing | None:
-    """Return what the first of these reads returns, or None if each raises `NotFound`.
+    """Return the first result of these reads, or None if each raises `NotFound`.
 
     A thing that was just there is gone only if two reads say so: one may be stale.
     """

@@ -57,7 +57,9 @@ def reap(
     try:
         seen = survey(provider, owner, zone=zone, others=force, foreign=foreign)
     except TpukitError as error:
-        error.exists = ("unknown, because the slices could not be listed; each bills on",)
+        error.exists = (
+            "unknown, because the slices could not be listed; those that exist bill on",
+        )
         shows = Fix.command("tpukit", "list", "--zone", zone, note="shows the slices")
         error.fix, error.otherwise = error.fix or shows, shows if error.fix else None
         raise
