@@ -92,7 +92,7 @@ def _send(path: str, request: Request, progress: ProgressReport) -> Request:
             sys.stdout.buffer.write(chunk)
     except FileNotFoundError as error:
         raise Changed(os.fsdecode(error.filename)) from error
-    left_out = [os.path.normpath(member.name) for member in listed if member.is_special]
+    left_out = sorted(os.path.normpath(member.name) for member in listed if member.is_special)
     answer = {"state": "whole", "digest": content.hexdigest()}
     return {**answer, "names": left_out[:_NAMES], "left_out": len(left_out)}
 
