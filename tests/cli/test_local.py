@@ -41,7 +41,7 @@ def test_a_command_s_output_and_status_are_the_worker_s(local: Local, slice_name
     assert done.err.endswith("err\n")
 
 
-def test_a_second_command_on_a_slice_loads_nothing_for_the_api(
+def test_a_second_command_on_a_slice_loads_nothing_that_it_does_not_use(
     local: Local, slice_name: str
 ) -> None:
     words = ("run", slice_name, "--", "true")
@@ -49,6 +49,8 @@ def test_a_second_command_on_a_slice_loads_nothing_for_the_api(
     loaded = loaded_by(*words, environment=local.environment)
     assert "tpukit.ssh.transport" in loaded
     assert not {"http.client", "ssl", "tpukit.google.http_client"} & loaded
+    others = {"tpukit.cli.verbs.push", "tpukit.slices.capacity_memory", "tpukit.slices.update"}
+    assert not others & loaded
 
 
 def test_a_label_selects_the_slices_for_a_command(local: Local, slice_name: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tpukit.access.hints import Hints
 from tpukit.access.os_login import OsLogins
@@ -14,10 +15,12 @@ from tpukit.errors import BadInput, Fix, TpukitError
 from tpukit.google.provider import FirewallProvider, SliceProvider
 from tpukit.models import Slice
 from tpukit.slices import losses
-from tpukit.slices.capacity_memory import CapacityMemory
 from tpukit.slices.journal import Journal
 from tpukit.ssh.client import Connector
 from tpukit.ssh.keys import KeyPair
+
+if TYPE_CHECKING:
+    from tpukit.slices.capacity_memory import CapacityMemory
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from math import inf
 from tpukit.access.context import Context
 from tpukit.access.hints import Hint
 from tpukit.access.host_keys import IDENTITY_SECONDS, published, targets
-from tpukit.access.key import install_key
 from tpukit.access.os_login import WorkerLogin
 from tpukit.access.selection import parse_workers
 from tpukit.access.suspicion import Suspicion, Suspicions, may_be_filtered
@@ -225,6 +224,8 @@ class _SliceAccess:
         login = self._os_login(project=self.for_others)
         self.known = replace(self.known, login=login)
         if not login:
+            from tpukit.access.key import install_key
+
             install_key(provider, self.slice, context.user, context.key, deadline)
         self._read(deadline.within(IDENTITY_SECONDS))
         self.unproved = set()

@@ -11,7 +11,6 @@ from tpukit.models import Slice
 from tpukit.slices.last_seen import OnState
 from tpukit.slices.lifetime import CLAIM
 from tpukit.slices.naming import FOUND, GANG, SEARCH, is_unfinished
-from tpukit.slices.update import Edits, update
 
 
 def in_use(slice_: Slice) -> Mapping[str, str | None]:
@@ -32,7 +31,7 @@ def claim(
     if not labels:
         return slice_
     try:
-        claimed = update(provider, slice_, Edits(labels=labels, ours=True), deadline=deadline).slice
+        claimed = _relabelled(provider, slice_, labels, deadline)
     except NotAllowed as error:
         if CLAIM in labels:  # its time is short
             raise
@@ -52,11 +51,18 @@ def found(provider: SliceProvider, slice_: Slice, *, deadline: Deadline) -> Slic
     """
     if not is_unfinished(slice_):
         return slice_
-    edits = Edits(labels={SEARCH: FOUND}, ours=True)
-    return update(provider, slice_, edits, deadline=deadline).slice
+    return _relabelled(provider, slice_, {SEARCH: FOUND}, deadline)
 
 
 def unlabelled(error: TpukitError, *labels: str) -> str:
     """Return the message that labels of a slice could not be changed; without names, `SEARCH`."""
     named, other = ", ".join(labels) or SEARCH, "its gang" if GANG in labels else "another search"
     return f"its label {named} stays, so {other} may delete it: {error}"
+
+
+def _relabelled(
+    provider: SliceProvider, slice_: Slice, labels: Mapping[str, str | None], deadline: Deadline
+) -> Slice:
+    from tpukit.slices.update import Edits, update  # most slices need no change
+
+    return update(provider, slice_, Edits(labels=labels, ours=True), deadline=deadline).slice

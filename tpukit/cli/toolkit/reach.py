@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tpukit.google.provider import FirewallProvider, LoginProvider, SliceProvider
     from tpukit.models import Slice
     from tpukit.provision.surroundings import Surroundings
+    from tpukit.slices.capacity_memory import CapacityMemory
     from tpukit.ssh.worker import RemoteWorker
 
 
@@ -137,7 +138,7 @@ class Reach:
             source_address=self.dialer.source_address,
             clock=cloud.clock,
             journal=cloud.journal,
-            capacity=cloud.capacity,
+            capacity=cast("CapacityMemory", _Deferred(lambda: cloud.capacity)),
             own_addresses=cloud.paths.own_addresses,
             route=self.route.words,
             internal=self.route.inside,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from tpukit.cli import parameters as flag
+from tpukit.cli.push_flags import Overwrite, PushFlags, Target, WithSecrets
 from tpukit.cli.stages import Stages
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.verbs.cp import NoRelay, metered
@@ -36,31 +37,7 @@ _MANY, _LARGE, _SHOWN = 10_000, 10**9, 5
 Directory = Annotated[
     str, Argument(metavar="[DIRECTORY]", help="Folder to push; default: this one.")
 ]
-Target = Annotated[
-    str, Option("--to", metavar="PATH", help="Folder on the workers; default: its own name.")
-]
-WithSecrets = Annotated[
-    bool, Option("--with-secrets", help="Also send files that hold secrets: .ssh, .aws, .env, ….")
-]
-Overwrite = Annotated[
-    bool,
-    Option(
-        "--overwrite", help="Also replace files of another folder's push, or written on a worker."
-    ),
-]
 Watch = Annotated[bool, Option("--watch", help="Push again after each change, until Ctrl-C.")]
-
-
-@dataclass(frozen=True)
-class PushFlags:
-    """The folder that a command pushes before it starts."""
-
-    push: Annotated[
-        str, Option(metavar="DIRECTORY", help="Push this folder first, and start in it.")
-    ] = ""
-    to: Target = ""
-    with_secrets: WithSecrets = False
-    overwrite: Overwrite = False
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from typer import Option
 from tpukit.cli import parameters as flag
 from tpukit.cli.interrupted_runs import nothing_started
 from tpukit.cli.output import chosen_output
+from tpukit.cli.push_flags import PushFlags
 from tpukit.cli.python_commands import (
     NO_PROGRAM,
     cache_variable,
@@ -22,7 +23,6 @@ from tpukit.cli.python_commands import (
     required_command,
 )
 from tpukit.cli.toolkit import Toolkit
-from tpukit.cli.verbs.push import PushFlags, source_of
 from tpukit.cli.views import job_views, outcome_views
 from tpukit.console import Console, View
 from tpukit.errors import BadInput, Fix
@@ -135,7 +135,11 @@ def run(
     variables = given_variables(environment, toolkit)
     _check(how, tree, toolkit.console)
     request, log_limit = _request(how, line), flag.size(how.log_limit or "1G")
-    source = source_of(tree, toolkit.console) if tree.push else None
+    source = None
+    if tree.push:
+        from tpukit.cli.verbs.push import source_of
+
+        source = source_of(tree, toolkit.console)
     patience = flag.seconds(timeout)
     with nothing_started():
         workers = toolkit.reach.workers(name, worker, patience)

@@ -13,6 +13,7 @@ from typer import Option
 
 from tpukit.cli import parameters as flag
 from tpukit.cli.interrupted_runs import nothing_started
+from tpukit.cli.push_flags import PushFlags
 from tpukit.cli.python_commands import (
     NO_PROGRAM,
     environment_for,
@@ -24,7 +25,7 @@ from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.verbs import attach, provision
 from tpukit.cli.verbs.cp import cp
 from tpukit.cli.verbs.logs import LEFT, OutputFlags
-from tpukit.cli.verbs.push import PushFlags, source_of
+from tpukit.cli.verbs.push import source_of
 from tpukit.cli.verbs.run import (
     VariableFlags,
     check_run_id,
