@@ -46,13 +46,18 @@ def gang(
     *,
     apis: str = "tpu",
     kind: str = "v3-8",
+    all_or_none: bool = True,
 ) -> View:
     """Create a gang of three in this process, on the test's clock."""
     environment = {**cloud.environment(), "TPUKIT_APIS": apis}
     toolkit = Toolkit(GlobalFlags(quiet=True), environ=environment, clock=clock)
     with toolkit.closing:
         return create(
-            toolkit, kind, "pod", no_firewall=True, count=3, all_or_none=True, capacity=capacity
+            *(toolkit, kind, "pod"),
+            no_firewall=True,
+            count=3,
+            all_or_none=all_or_none,
+            capacity=capacity,
         )
 
 
@@ -276,6 +281,25 @@ def test_ctrl_c_while_the_second_is_made_leaves_none(cloud: Cloud, clock: FakeCl
     assert names(cloud) == []
     assert ended.exists == ()
     assert f"deleted: slice pod-0 in {ZONE}, slice pod-1 in {ZONE}" in ended.why
+
+
+def test_ctrl_c_without_all_or_none_suggests_a_command_that_deletes_all(
+    cloud: Cloud, clock: FakeClock
+) -> None:
+    def interrupt() -> None:
+        if "pod-1" in names(cloud):
+            clock.on_sleep = lambda: None
+            raise KeyboardInterrupt
+
+    clock.on_sleep = interrupt
+    with pytest.raises(Interrupted) as caught:
+        gang(cloud, clock, all_or_none=False)
+    assert {line.split()[1] for line in caught.value.exists} == {"pod-0", "pod-1"}
+    assert str(caught.value.fix) == "tpukit delete pod-0 pod-1"
+    no_room(cloud, "pod-2")
+    with pytest.raises(NoCapacity) as refused:
+        gang(cloud, clock, all_or_none=False)
+    assert str(refused.value.otherwise) == "tpukit delete pod-0 pod-1"
 
 
 def test_a_slice_that_one_list_leaves_out_is_deleted_all_the_same(

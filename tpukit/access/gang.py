@@ -29,8 +29,6 @@ from tpukit.ssh.fan_out import fan_out, values
 _DELETE_SECONDS = 1200.0
 #: A slice in an explanation whose create was not confirmed.
 _DOUBT = re.compile(r"slice \S+ in \S+(?= may still appear)")
-#: A slice in a line about what exists.
-_KNOWN = re.compile(r"^slice \S+ in [^\s,]+(?=,)", re.MULTILINE)
 Made = TypeVar("Made")
 
 
@@ -112,7 +110,7 @@ class Gang:
     def _give_back(self, error: TpukitError) -> bool:
         """Delete the gang's slices, and say so in the error; return True if none can be left."""
         deadline, doubtful = self.deadline(_DELETE_SECONDS), self._doubts(error)
-        expected = doubtful | {*_KNOWN.findall("\n".join(error.exists))}
+        expected = doubtful | {f"slice {name} in {zone}" for zone, name in error.slices}
         try:
             ours = {_place(slice_): slice_ for slice_ in self._existing(deadline, expected)}
         except TpukitError as unknown:

@@ -17,7 +17,7 @@ from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.verbs.reap import with_room
 from tpukit.cli.views import slice_views
 from tpukit.console import View
-from tpukit.errors import BadInput, Fix, TpukitError
+from tpukit.errors import BadInput, Fix, NameTaken, SliceLost, TpukitError
 from tpukit.models import QUEUE_ONLY, Slice
 from tpukit.slices import naming
 from tpukit.slices.quota_names import needs
@@ -205,9 +205,21 @@ def _naming_others(made: Sequence[Made], costs: str) -> Iterator[None]:
             if not any(line.startswith(f"slice {one.name} in ") for line in error.exists)
         ]
         error.exists = (*error.exists, *lines)
+        error.slices += tuple((one.zone, one.name) for one, *_ in made)
         doubts = [refusal.doubt for one, _, said in made for refusal in doubtful(said, one)]
         error.why = "\n".join(filter(None, [error.why, *doubts]))
+        if made and not isinstance(error, (NameTaken, SliceLost)):  # whose fix is for one slice
+            _delete_all(error, [one.name for one, *_ in made])
         raise
+
+
+def _delete_all(error: TpukitError, names: Sequence[str]) -> None:
+    """Let an error's command that deletes its slice, or a new one, delete these slices too."""
+    fixes = [fix for fix in (error.fix, error.otherwise) if fix]
+    own = next((fix for fix in fixes if fix.arguments[:2] == ("tpukit", "delete")), None)
+    delete = Fix.command("tpukit", "delete", *names, *(own.arguments[2:3] if own else ()))
+    others = [fix for fix in fixes if fix is not own]
+    error.fix, error.otherwise, *_ = [*others, delete, None]
 
 
 def _after(slice_: Slice, options: RequestFlags, route: flag.RouteFlags) -> Fix:
