@@ -140,6 +140,7 @@ def test_one_unreadable_answer_to_a_request_for_a_rule_is_asked_for_again(
     with scripted(odd, taken, json_reply(200, document)) as server:
         firewall = ComputeFirewall(prompt_cloud.session, PROJECT, server.url)
         opening = rule_opening.ask(replace(context, firewall=firewall), found, ["192.0.2.7/32"], ())
+        opening.wait()
     assert opening.rule == rule
 
 
