@@ -176,6 +176,17 @@ def test_an_operation_that_never_ends_passes_its_deadline(cloud: Cloud, clock: F
     assert sum(clock.slept) == 120.0
 
 
+def test_a_wait_for_an_operation_ends_at_an_earlier_deadline_with_a_last_look(
+    cloud: Cloud, clock: FakeClock
+) -> None:
+    running, done = ({"name": "o", "status": status} for status in ("RUNNING", "DONE"))
+    with scripted(json_reply(200, running)) as server, pytest.raises(DeadlinePassed):
+        ComputeFirewall(cloud.session, PROJECT, server.url).within(cloud.deadline(30)).delete("r")
+    assert sum(clock.slept) == 30.0
+    with scripted(json_reply(200, running), json_reply(200, done)) as server:
+        ComputeFirewall(cloud.session, PROJECT, server.url).within(cloud.deadline(0)).delete("r")
+
+
 @pytest.mark.parametrize("name", ["", None, 7, "../../other", "o?x=1", "o" * 1000])
 def test_an_operation_without_a_name_is_not_waited_for(cloud: Cloud, name: Any) -> None:
     with scripted(json_reply(200, {"name": name, "status": "RUNNING"})) as server:

@@ -130,20 +130,21 @@ class ComputeFirewall(FirewallProvider):
         return lambda: self._wait(doing, operation, name, named)
 
     def _wait(self, doing: str, operation: dict[str, Any], name: str, named: bool) -> None:
-        deadline = Deadline.after(self._session.clock, OPERATION_SECONDS)
+        deadline = self._session.deadline(OPERATION_SECONDS)
         held, odd = self._session.holding(HELD_SECONDS, deadline), None
+        wait = f"{self._global}/operations/{name}/wait"
         for _ in polls(deadline):
-            if operation.get("status") == "DONE":
-                return _raise_failed(doing, operation, named)
-            wait = f"{self._global}/operations/{name}/wait"
             try:
-                operation = held.rest(doing, "POST", wait, named=False)
+                if operation.get("status") != "DONE":
+                    operation = held.rest(doing, "POST", wait, named=False)
             except TpukitError as error:  # one odd answer does not end the operation
                 odd = error
                 refused = isinstance(error, (NotAllowed, NotAuthenticated))
                 if not (refused or error.reason.startswith((UNREADABLE, "NOT_FOUND"))):
                     raise
-        late = f"cannot {doing} in {OPERATION_SECONDS:g} s; it may still succeed"
+            if operation.get("status") == "DONE":
+                return _raise_failed(doing, operation, named)
+        late = f"cannot {doing} in time; it may still succeed"
         raise DeadlinePassed(late, why=odd.what if odd else "")
 
     def _body(self, rule: FirewallRule) -> dict[str, Any]:
