@@ -235,9 +235,10 @@ def interrupted(signal: KeyboardInterrupt, seen: Iterable[LastSeen]) -> TpukitEr
         left[0].complete(error)
     elif left:
         error.exists = tuple(line for known in left if known.state for line in known.exists())
-        if unknown := [known.name for known in left if not known.state]:
-            error.why = f"not looked up yet: {', '.join(unknown)}"
-        error.fix = Fix.command("tpukit", "delete", *[known.name for known in left])
+        unknown = [known.name for known in left if not known.state]
+        error.why = f"not looked up yet: {', '.join(unknown)}" if unknown else ""
+        names = [known.name for known in left]
+        error.fix = Fix.command("tpukit", "delete", *names, *["--missing-ok"][: len(unknown)])
     return error
 
 
