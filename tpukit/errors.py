@@ -73,9 +73,10 @@ class TpukitError(Exception):
     """A failure. `exit_code` is the exit status of the command, on which scripts rely.
 
     `what` is the failed action, `reason` a short cause, `why` a longer explanation. `exists` lists
-    the things that remain and bill. `fix` is the command to type next, and `otherwise` an
-    alternative. `retry` says when the same command may succeed, if known: `same-zone` (a little
-    later), `other-zone`, `after-fix` or `never`. `also` has further errors.
+    the things that remain and bill, and `slices` the zone and name of slices among them. `fix` is
+    the command to type next, and `otherwise` an alternative. `retry` says when the same command may
+    succeed, if known: `same-zone` (a little later), `other-zone`, `after-fix` or `never`. `also`
+    has further errors.
 
     `common` is True for errors that concern all workers, not only the worker that raised it.
     """
@@ -101,6 +102,7 @@ class TpukitError(Exception):
         self.reason = reason
         self.why = why
         self.exists = tuple(exists)
+        self.slices: tuple[tuple[str, str], ...] = ()
         self.fix = fix
         self.otherwise = otherwise
         self.retry = retry

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 #: The tiers of capacity that only a queued resource can get.
 QUEUE_ONLY = ("best-effort", "flex-start")
@@ -248,8 +248,7 @@ class QueueRequest:
         return (name,) if self.count == 1 else tuple(f"{name}-{n}" for n in range(self.count))
 
 
-@dataclass(frozen=True)
-class SliceList:
+class SliceList(NamedTuple):
     """The listed slices, and the zones that did not answer."""
 
     slices: tuple[Slice, ...]
@@ -297,8 +296,7 @@ class QueuedResource(Documented):
         return self.state in DEAD_STATES
 
 
-@dataclass(frozen=True)
-class QueuedResourceList:
+class QueuedResourceList(NamedTuple):
     """The listed queued resources, and the zones that did not answer."""
 
     requests: tuple[QueuedResource, ...]

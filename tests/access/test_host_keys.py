@@ -12,7 +12,7 @@ from support.local_cloud import PROJECT, ZONE, Cloud, FakeClock, json_reply, scr
 from tpukit.access import host_keys
 from tpukit.access.os_login import WorkerLogin
 from tpukit.access.pinned_keys import PinnedKeys
-from tpukit.errors import BadInput, SecurityRefusal, TpukitError
+from tpukit.errors import BadInput, NotAllowed, SecurityRefusal, TpukitError
 from tpukit.google.tpu import CloudTpu
 from tpukit.models import Slice, WorkerIdentity
 
@@ -51,6 +51,17 @@ def test_host_keys_that_come_late_are_waited_for(cloud: Cloud, clock: FakeClock)
     cloud.change("demo", state="RESTARTING")
     clock.on_sleep = lambda: cloud.change("demo", state="READY")
     assert host_keys.published(cloud.tpu, found, cloud.deadline())[0].host_keys
+
+
+@pytest.mark.parametrize("status", ["NOT_FOUND", "PERMISSION_DENIED"])
+def test_one_refusal_of_a_ready_slice_s_host_keys_is_outlasted(cloud: Cloud, status: str) -> None:
+    found = ready(cloud)
+    refused = {"method": "nodes.getGuestAttributes", "status": status, "message": "no"}
+    cloud.fault(**refused, times=1)
+    assert host_keys.published(cloud.tpu, found, cloud.deadline())[0].host_keys
+    cloud.fault(**refused, probability=1.0)
+    with pytest.raises((NotAllowed, SecurityRefusal)):
+        host_keys.published(cloud.tpu, found, cloud.deadline())
 
 
 def test_workers_without_host_keys_are_refused_and_named(cloud: Cloud) -> None:

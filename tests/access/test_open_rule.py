@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.local_cloud import PROJECT, ZONE, Cloud
+from support.local_cloud import PROJECT, ZONE, Cloud, Reply, json_reply, scripted
 
 from tpukit.access import rule_opening
 from tpukit.access.context import Context
@@ -15,6 +15,7 @@ from tpukit.errors import (
     SecurityRefusal,
     TpukitError,
 )
+from tpukit.google.firewall_rules import ComputeFirewall
 from tpukit.models import FirewallRule
 
 
@@ -124,6 +125,23 @@ def test_no_rule_is_made_where_one_of_others_lets_us_in_but_not_everybody(
     _, opening = rule_opening.open_for(replace(context, source_ranges=("192.0.2.1/32",)), found)
     assert opening.changed
     assert len(prompt_cloud.firewall.list()) == 2
+
+
+@pytest.mark.parametrize("odd", [json_reply(200, {}), Reply(200, b"<html>Log in</html>")])
+def test_one_unreadable_answer_to_a_request_for_a_rule_is_asked_for_again(
+    prompt_cloud: Cloud, context: Context, odd: Reply
+) -> None:
+    prompt_cloud.tpu.create(with_access(prompt_cloud.request(), context))
+    found = prompt_cloud.tpu.get(ZONE, "demo")
+    rule = rule_opening.ask(context, found, ["192.0.2.7/32"], ()).rule
+    url = f"{prompt_cloud.url}/compute/v1/projects/{PROJECT}/global/firewalls/{rule.name}"
+    document = prompt_cloud.session.rest("read the rule", "GET", url)
+    taken = json_reply(409, {"error": {"status": "ALREADY_EXISTS", "message": "it exists"}})
+    with scripted(odd, taken, json_reply(200, document)) as server:
+        firewall = ComputeFirewall(prompt_cloud.session, PROJECT, server.url)
+        opening = rule_opening.ask(replace(context, firewall=firewall), found, ["192.0.2.7/32"], ())
+        opening.wait()
+    assert opening.rule == rule
 
 
 def test_a_rule_beside_one_that_lets_everybody_in_says_what_it_is_for(

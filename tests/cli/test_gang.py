@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,13 +46,18 @@ def gang(
     *,
     apis: str = "tpu",
     kind: str = "v3-8",
+    all_or_none: bool = True,
 ) -> View:
     """Create a gang of three in this process, on the test's clock."""
     environment = {**cloud.environment(), "TPUKIT_APIS": apis}
     toolkit = Toolkit(GlobalFlags(quiet=True), environ=environment, clock=clock)
     with toolkit.closing:
         return create(
-            toolkit, kind, "pod", no_firewall=True, count=3, all_or_none=True, capacity=capacity
+            *(toolkit, kind, "pod"),
+            no_firewall=True,
+            count=3,
+            all_or_none=all_or_none,
+            capacity=capacity,
         )
 
 
@@ -278,6 +283,47 @@ def test_ctrl_c_while_the_second_is_made_leaves_none(cloud: Cloud, clock: FakeCl
     assert f"deleted: slice pod-0 in {ZONE}, slice pod-1 in {ZONE}" in ended.why
 
 
+def test_ctrl_c_without_all_or_none_suggests_a_command_that_deletes_all(
+    cloud: Cloud, clock: FakeClock
+) -> None:
+    def interrupt() -> None:
+        if "pod-1" in names(cloud):
+            clock.on_sleep = lambda: None
+            raise KeyboardInterrupt
+
+    clock.on_sleep = interrupt
+    with pytest.raises(Interrupted) as caught:
+        gang(cloud, clock, all_or_none=False)
+    assert {line.split()[1] for line in caught.value.exists} == {"pod-0", "pod-1"}
+    assert str(caught.value.fix) == "tpukit delete pod-0 pod-1"
+    no_room(cloud, "pod-2")
+    clock.on_sleep = lambda: None
+    with pytest.raises(NoCapacity) as refused:
+        gang(cloud, clock, all_or_none=False)
+    assert str(refused.value.otherwise) == "tpukit delete pod-0 pod-1"
+
+
+def test_the_command_that_deletes_all_fits_a_slice_that_may_not_exist_and_two_other_fixes(
+    run: Run, prompt_cloud: Cloud
+) -> None:
+    environment = prompt_cloud.environment()
+    silent = {"method": "nodes.create", "name": "pod-1", "kind": "reset", "probability": 1.0}
+    prompt_cloud.fault(**silent)
+    told = run(*WORDS, "--timeout", "2s", environment=environment).says(1).err
+    fixes = [line.split()[2:] for line in told.splitlines() if line.startswith("fix: tpukit")]
+    assert fixes[-1] == ["delete", "pod-0", "pod-1", "--missing-ok"]
+    prompt_cloud.control("DELETE", "faults")
+    assert run(*fixes[-1], "--yes", environment=environment).status == 0
+    assert names(prompt_cloud) == []
+    assert run("create", "v3-8", "pod-0", *WORDS[-2:], environment=environment).status == 0
+    refused = {"method": "firewalls.insert", "status": "PERMISSION_DENIED", "message": "no"}
+    prompt_cloud.fault(**refused, probability=1.0)
+    told = run(*WORDS, environment=environment).says(4).err
+    assert "fix: gcloud compute firewall-rules create tpukit-pod-1-" in told
+    assert "add --no-firewall if the network already lets you in" in told
+    assert "fix: tpukit delete pod-0\n" in told
+
+
 def test_a_slice_that_one_list_leaves_out_is_deleted_all_the_same(
     cloud: Cloud, clock: FakeClock
 ) -> None:
@@ -364,10 +410,10 @@ def test_ctrl_c_during_an_unconfirmed_create_waits_for_its_slice_and_deletes_it(
     assert "may still appear" not in ended.why
 
 
-def started(cloud: Cloud) -> WarmTpukit:
+def started(cloud: Cloud, words: Sequence[str] = GANG_WORDS) -> WarmTpukit:
     pipe = subprocess.PIPE
     return WarmTpukit(
-        GANG_WORDS,
+        words,
         env=cloud.environment(),
         stdin=subprocess.DEVNULL,
         stdout=pipe,
@@ -406,8 +452,24 @@ def test_terminated_in_the_middle_none_is_left(tmp_path: Path) -> None:
         _, told = process.communicate(timeout=60)
         assert process.returncode == 143, told
         assert f"deleted: slice pod-0 in {ZONE}" in told
+        assert "exists:" not in told
         assert names(cloud) == []
         assert cloud.firewall.list() == ()
+
+
+def test_terminated_between_two_creates_the_first_is_named_with_a_command_that_deletes_it(
+    run: Run, tmp_path: Path
+) -> None:
+    with running_cloud(tmp_path, create_seconds=1.5) as cloud, started(cloud, WORDS) as process:
+        cloud.fault(method="nodes.get", name="pod-1", kind="stall", seconds=5.0)
+        told_until(process, "rule tpukit-pod-0-")
+        process.send_signal(signal.SIGTERM)
+        _, told = process.communicate(timeout=60)
+        assert process.returncode == 143, told
+        assert f"exists: slice pod-0 in {ZONE}, READY when last seen" in told
+        (fix,) = [line.split()[2:] for line in told.splitlines() if line.startswith("fix: ")]
+        assert run(*fix, "--yes", environment=cloud.environment()).status == 0
+        assert names(cloud) == []
 
 
 @pytest.mark.parametrize(

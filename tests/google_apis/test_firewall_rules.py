@@ -157,9 +157,10 @@ def test_an_operation_that_is_not_found_is_neither_a_missing_slice_nor_a_missing
     [
         json_reply(200, {}),
         json_reply(404, {"error": {"status": "NOT_FOUND", "message": "no"}}),
+        json_reply(403, {"error": {"status": "PERMISSION_DENIED", "message": "no"}}),
         Reply(200, b"<html>Log in</html>", {"Content-Type": "text/html"}),
     ],
-    ids=["empty", "not found", "page"],
+    ids=["empty", "not found", "refusal", "page"],
 )
 def test_one_odd_answer_does_not_end_the_wait_for_an_operation(cloud: Cloud, odd: Reply) -> None:
     running, done = {"name": "o", "status": "RUNNING"}, {"name": "o", "status": "DONE"}
@@ -173,6 +174,17 @@ def test_an_operation_that_never_ends_passes_its_deadline(cloud: Cloud, clock: F
     with scripted(running) as server, pytest.raises(DeadlinePassed):
         ComputeFirewall(cloud.session, PROJECT, server.url).delete("r")
     assert sum(clock.slept) == 120.0
+
+
+def test_a_wait_for_an_operation_ends_at_an_earlier_deadline_with_a_last_look(
+    cloud: Cloud, clock: FakeClock
+) -> None:
+    running, done = ({"name": "o", "status": status} for status in ("RUNNING", "DONE"))
+    with scripted(json_reply(200, running)) as server, pytest.raises(DeadlinePassed):
+        ComputeFirewall(cloud.session, PROJECT, server.url).within(cloud.deadline(30)).delete("r")
+    assert sum(clock.slept) == 30.0
+    with scripted(json_reply(200, running), json_reply(200, done)) as server:
+        ComputeFirewall(cloud.session, PROJECT, server.url).within(cloud.deadline(0)).delete("r")
 
 
 @pytest.mark.parametrize("name", ["", None, 7, "../../other", "o?x=1", "o" * 1000])
@@ -190,7 +202,11 @@ def test_an_operation_without_a_name_is_not_waited_for(cloud: Cloud, name: Any) 
 def test_an_operation_that_failed_is_an_error(
     cloud: Cloud, code: str, kind: type[TpukitError]
 ) -> None:
-    done = {"status": "DONE", "error": {"errors": [{"code": code, "message": "it failed"}]}}
+    done = {
+        "name": "o",
+        "status": "DONE",
+        "error": {"errors": [{"code": code, "message": "it failed"}]},
+    }
     with scripted(json_reply(200, done)) as server, pytest.raises(TpukitError) as caught:
         ComputeFirewall(cloud.session, PROJECT, server.url).delete("r")
     assert type(caught.value) is kind
@@ -200,7 +216,7 @@ def test_what_an_insert_does_not_find_is_never_the_slice(cloud: Cloud) -> None:
     """The network may be gone by then. Exit code 3 would say that there is no such slice."""
     text = "The resource 'projects/p/global/networks/n' was not found"
     error = {"errors": [{"code": "RESOURCE_NOT_FOUND", "message": text}]}
-    with scripted(json_reply(200, {"status": "DONE", "error": error})) as server:
+    with scripted(json_reply(200, {"name": "o", "status": "DONE", "error": error})) as server:
         firewall = ComputeFirewall(cloud.session, PROJECT, server.url)
         with pytest.raises(BadInput, match="networks/n"):
             firewall.insert(FirewallRule("r", "n", ("192.0.2.7/32",), ("t",)))()
@@ -210,7 +226,7 @@ def test_what_an_insert_does_not_find_is_never_the_slice(cloud: Cloud) -> None:
 def test_an_operation_that_failed_in_another_shape_is_an_error_too(
     cloud: Cloud, error: Any
 ) -> None:
-    done = {"status": "DONE", "error": error}
+    done = {"name": "o", "status": "DONE", "error": error}
     with scripted(json_reply(200, done)) as server:
         firewall = ComputeFirewall(cloud.session, PROJECT, server.url)
         with pytest.raises(TpukitError, match="cannot delete firewall rule r"):

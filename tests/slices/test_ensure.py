@@ -291,6 +291,18 @@ def test_a_create_whose_slice_somebody_deletes_is_a_loss(cloud: Cloud, clock: Fa
     assert (caught.value.exists, caught.value.fix) == ((), None)
 
 
+def test_one_unreadable_first_look_does_not_end_a_create(cloud: Cloud, clock: FakeClock) -> None:
+    made = create(cloud).slice
+    node = cloud.server.service.context.state.nodes[cloud.full_name("demo")]["node"]
+    name, node["name"] = node["name"], ""
+    clock.on_sleep = lambda: node.update(name=name)
+    assert create(cloud).slice.id == made.id
+    clock.on_sleep = lambda: None
+    node["name"] = ""
+    with pytest.raises(TpukitError, match="could not be read"):
+        create(cloud)
+
+
 def test_one_not_found_is_no_loss(cloud: Cloud, clock: FakeClock) -> None:
     stale = {"method": "nodes.get", "status": "NOT_FOUND", "message": "not found", "times": 1}
     at_sleep(clock, 3, lambda: cloud.fault(**stale))

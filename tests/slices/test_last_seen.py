@@ -27,6 +27,15 @@ def test_an_interruption_names_what_exists_and_how_to_delete_it() -> None:
     assert str(caught.value.fix) == "tpukit delete demo --zone z"
 
 
+def test_an_error_about_something_on_the_slice_names_the_slice_too_and_once() -> None:
+    """A job that outlasts `up` exists, and so does its slice, which bills."""
+    seen, job = LastSeen("demo", "z", "READY"), "job a on the worker"
+    with pytest.raises(TpukitError) as caught, naming_what_exists(seen), naming_what_exists(seen):
+        raise TpukitError("it failed", exists=(job,), fix=Fix(note="run it again"))
+    assert caught.value.exists == (*seen.exists(), job)
+    assert str(caught.value.otherwise) == "tpukit delete demo --zone z"
+
+
 def test_an_interruption_before_the_first_look_says_that_nobody_has_looked() -> None:
     for zone, place in (("z", ["--zone", "z"]), ("", [])):
         with pytest.raises(Interrupted) as caught, naming_what_exists(LastSeen("demo", zone)):
@@ -56,6 +65,8 @@ def test_a_name_that_is_somebody_else_s_and_a_slice_never_seen_are_not_ours_to_n
 def test_a_list_without_the_slice_s_zone_does_not_say_that_the_slice_is_gone(cloud: Cloud) -> None:
     silent = json_reply(200, {"unreachable": [f"projects/{PROJECT}/locations/{ZONE}"]})
     gone = json_reply(404, {"error": {"code": 404, "status": "NOT_FOUND", "message": "none"}})
-    with scripted(silent, gone) as server, pytest.raises(NotFound, match="cannot read slice demo"):
-        in_list(CloudTpu(cloud.session, PROJECT, server.url), ZONE, "demo")
+    with scripted(silent, gone) as server:
+        tpu = CloudTpu(cloud.session, PROJECT, server.url)
+        with pytest.raises(NotFound, match="cannot read slice demo"):
+            in_list(tpu.list, tpu.get, ZONE, "demo")
     assert len(server.seen) == 2

@@ -403,9 +403,40 @@ def test_a_request_whose_answer_was_lost_is_named_when_it_is_hidden_and_the_next
     with pytest.raises(kind) as caught:
         ensure(cloud)
     assert len(cloud.tpu.list_queued("-").requests) == 1
-    assert caught.value.exists[0].startswith(f"queued resource pair in {ZONE}; its slices bill")
+    assert caught.value.exists == ()
+    assert f"queued resource pair in {ZONE} may exist: its create was not confirmed" in (
+        caught.value.why
+    )
     fixes = (caught.value.fix, caught.value.otherwise)
     assert f"tpukit queue delete pair --zone {ZONE}" in map(str, fixes)
+
+
+@pytest.mark.parametrize("phase", ["before", "after"])
+def test_ctrl_c_after_a_request_that_was_not_answered_names_what_may_exist(
+    cloud: Cloud, clock: FakeClock, phase: str
+) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    cloud.fault(method="queuedResources.create", kind="reset", phase=phase)
+    at_sleep(clock, 1, interrupt)
+    with pytest.raises(Interrupted) as caught:
+        ensure(cloud)
+    assert caught.value.exists == ()
+    assert f"queued resource pair in {ZONE} may exist" in caught.value.why
+    assert str(caught.value.fix) == f"tpukit queue describe pair --zone {ZONE}"
+    assert str(caught.value.otherwise) == f"tpukit queue delete pair --zone {ZONE}"
+
+
+@pytest.mark.parametrize("status", ["PERMISSION_DENIED", "UNAUTHENTICATED"])
+def test_refusals_after_an_accepted_request_are_outlasted(
+    cloud: Cloud, clock: FakeClock, status: str
+) -> None:
+    refused = {"method": "queuedResources.get", "status": status, "message": "no"}
+    at_sleep(clock, 1, lambda: cloud.fault(**refused, times=6))
+    found, created = ensure(cloud)
+    assert (found.name, created) == ("pair", True)
+    assert len(cloud.calls("queuedResources.get")) > 6
 
 
 def test_every_state_of_the_api_has_a_meaning() -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from tpukit.access.cleanup import Cleanup, Deleted
+from tpukit.access.ssh_rule import rule_name
 from tpukit.clock import Deadline, polls
 from tpukit.errors import Fix, NoCapacity, QuotaExceeded, TpukitError, interruption
 from tpukit.models import Slice
@@ -29,8 +30,6 @@ from tpukit.ssh.fan_out import fan_out, values
 _DELETE_SECONDS = 1200.0
 #: A slice in an explanation whose create was not confirmed.
 _DOUBT = re.compile(r"slice \S+ in \S+(?= may still appear)")
-#: A slice in a line about what exists.
-_KNOWN = re.compile(r"^slice \S+ in [^\s,]+(?=,)", re.MULTILINE)
 Made = TypeVar("Made")
 
 
@@ -112,7 +111,7 @@ class Gang:
     def _give_back(self, error: TpukitError) -> bool:
         """Delete the gang's slices, and say so in the error; return True if none can be left."""
         deadline, doubtful = self.deadline(_DELETE_SECONDS), self._doubts(error)
-        expected = doubtful | {*_KNOWN.findall("\n".join(error.exists))}
+        expected = doubtful | {f"slice {name} in {zone}" for zone, name in error.slices}
         try:
             ours = {_place(slice_): slice_ for slice_ in self._existing(deadline, expected)}
         except TpukitError as unknown:
@@ -125,7 +124,8 @@ class Gang:
             self.say(f"deleting {place}: the others cannot be had")
         done = self.cleanup.end_all(mine, deadline, self._is_unfinished)
         left = {ours[place].name for place in done.failed}
-        rules = self.cleanup.remove_left([name for name in self.names if name not in left])
+        rules = {rule_name(mine[place]) for place in done.names} - {*done.rules}
+        rules |= {*self.cleanup.remove_left([name for name in self.names if name not in left])}
         over = {*done.names, *done.failed}
         others = [slice_ for place, slice_ in ours.items() if place not in over]
         self._tell(error, done, others, doubtful - ours.keys(), rules)
@@ -179,9 +179,12 @@ class Gang:
         done: Deleted,
         others: Sequence[Slice],
         doubtful: Set[str],
-        rules: Sequence[str],
+        rules: Set[str],
     ) -> None:
-        """Replace what an error says of the gang's slices by what was deleted and what exists."""
+        """Replace what an error says of the gang's slices by what was deleted and what exists.
+
+        `rules` are the names of the rules that are gone.
+        """
         deleted = [f"deleted: {', '.join(done.names)}"] if done.names else []
         failed = [f"{place} was not deleted: {why.summary()}" for place, why in done.failed.items()]
         told = error.why.splitlines() if doubtful else _without_doubt(error.why)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from tpukit.access.os_login import WorkerLogin
 from tpukit.clock import Deadline, polls
-from tpukit.errors import Fix, NotAllowed, SecurityRefusal, TpukitError
+from tpukit.errors import Fix, NotAllowed, NotFound, SecurityRefusal, TpukitError
 from tpukit.google.provider import SliceProvider
 from tpukit.models import Slice, WorkerIdentity
 from tpukit.slices.losses import check_still_there
@@ -33,7 +33,7 @@ def published(
 
     `chosen` are numbers of workers; None means all workers in `networkEndpoints`. `pinned` has
     earlier host keys for workers that publish none. With `accept_new`, the remaining workers get
-    identities without host keys.
+    identities without host keys. One refusal does not end the wait, nor does NOT_FOUND.
 
     Raises:
         SliceLost: the slice was preempted or deleted during the wait.
@@ -42,6 +42,7 @@ def published(
     """
     wanted = [worker.index for worker in slice_.workers if chosen is None or worker.index in chosen]
     silent: list[int] = []
+    odd = False
     for _ in polls(deadline):
         identities = {
             number: WorkerIdentity(number, (key,)) for number, key in (pinned or {}).items()
@@ -49,10 +50,12 @@ def published(
         try:
             answers = provider.identities(slice_.zone, slice_.name)
         except TpukitError as error:
-            if not (_forbidden(error) and (accept_new or set(wanted) <= set(identities))):
+            enough = accept_new or set(wanted) <= set(identities)
+            passes = isinstance(error, NotFound) or (_forbidden(error) and (enough or not odd))
+            if not passes:
                 error.fix = _ACCEPT if _forbidden(error) else error.fix
                 raise
-            answers = ()
+            odd, answers = True, ()
         identities |= {answer.index: answer for answer in answers if answer.host_keys}
         silent = [index for index in wanted if index not in identities]
         if accept_new:

@@ -11,6 +11,7 @@ from tpukit.access.context import Context
 from tpukit.access.ssh_rule import SSH, rule_name
 from tpukit.clock import Deadline, polls
 from tpukit.errors import Fix, NameTaken, NotAllowed, NotEnabled, TpukitError
+from tpukit.google.failures import UNREADABLE
 from tpukit.google.provider import FirewallProvider, Wait
 from tpukit.models import FirewallRule, Slice
 from tpukit.paths import keep_json, recall_json
@@ -219,7 +220,7 @@ def _ask_for(
     present = _named(rules, wanted.name)
     if present is None:
         try:
-            return Opening(wanted, True, wait=firewall.insert(wanted))
+            return Opening(wanted, True, wait=_inserted(firewall, wanted))
         except NameTaken as error:  # another call made it, or the answer to ours was lost
             present = _shown(firewall, wanted, Deadline.after(context.clock, _SHOWN_SECONDS))
             if present is None:
@@ -237,6 +238,19 @@ def _ask_for(
     now = replace(present, source_ranges=(*kept, *new))
     wait = firewall.replace_source_ranges(present.name, now.source_ranges)
     return Opening(now, True, tuple(outdated), wait)
+
+
+def _inserted(firewall: FirewallProvider, wanted: FirewallRule) -> Wait:
+    """Request a rule, again if the answer is unreadable; return its wait.
+
+    Raises `NameTaken` if the rule exists, perhaps since the first request.
+    """
+    try:
+        return firewall.insert(wanted)
+    except TpukitError as error:
+        if not error.reason.startswith(UNREADABLE):
+            raise
+        return firewall.insert(wanted)
 
 
 def _named(rules: Sequence[FirewallRule], name: str) -> FirewallRule | None:

@@ -166,17 +166,20 @@ def _delete(provider: FirewallProvider, name: str) -> None:
     """
     try:
         provider.delete(name)
+        return
     except TpukitError as error:
         missing = isinstance(error, NotFound)
         try:
             gone = provider.get(name) is None
         except TpukitError:
             gone = missing
-        if gone:
-            return
-        if missing:
+        if not (gone or missing):
+            raise
+    if not gone:
+        try:
+            provider.delete(name)
+        except NotFound as error:
             raise TpukitError(f"rule {name} is still there", why=error.summary()) from error
-        raise
 
 
 def _made_for(rule: FirewallRule) -> str:

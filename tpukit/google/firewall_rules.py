@@ -13,7 +13,13 @@ from dataclasses import replace
 from typing import Any, Self
 
 from tpukit.clock import Deadline, polls
-from tpukit.errors import DeadlinePassed, NotFound, TpukitError
+from tpukit.errors import (
+    DeadlinePassed,
+    NotAllowed,
+    NotAuthenticated,
+    NotFound,
+    TpukitError,
+)
 from tpukit.google.failures import UNREADABLE, from_operation, to_error, unreadable
 from tpukit.google.provider import FirewallProvider, Note, Wait
 from tpukit.google.retrying_session import Session
@@ -120,24 +126,26 @@ class ComputeFirewall(FirewallProvider):
             return lambda: None
         named = method == "DELETE"
         operation = self._session.rest(doing, method, url, body=body, named=named)
-        return lambda: self._wait(doing, operation, named)
+        name = _operation_name(doing, operation)
+        return lambda: self._wait(doing, operation, name, named)
 
-    def _wait(self, doing: str, operation: dict[str, Any], named: bool) -> None:
-        deadline = Deadline.after(self._session.clock, OPERATION_SECONDS)
-        held, name, why = self._session.holding(HELD_SECONDS, deadline), "", ""
+    def _wait(self, doing: str, operation: dict[str, Any], name: str, named: bool) -> None:
+        deadline = self._session.deadline(OPERATION_SECONDS)
+        held, odd = self._session.holding(HELD_SECONDS, deadline), None
+        wait = f"{self._global}/operations/{name}/wait"
         for _ in polls(deadline):
+            try:
+                if operation.get("status") != "DONE":
+                    operation = held.rest(doing, "POST", wait, named=False)
+            except TpukitError as error:  # one odd answer does not end the operation
+                odd = error
+                refused = isinstance(error, (NotAllowed, NotAuthenticated))
+                if not (refused or error.reason.startswith((UNREADABLE, "NOT_FOUND"))):
+                    raise
             if operation.get("status") == "DONE":
                 return _raise_failed(doing, operation, named)
-            name = name or _operation_name(doing, operation)
-            wait = f"{self._global}/operations/{name}/wait"
-            try:
-                operation = held.rest(doing, "POST", wait, named=False)
-            except TpukitError as error:  # one odd answer does not end the operation
-                if not error.reason.startswith((UNREADABLE, "NOT_FOUND")):
-                    raise
-                why = error.what
-        late = f"cannot {doing} in {OPERATION_SECONDS:g} s; it may still succeed"
-        raise DeadlinePassed(late, why=why)
+        late = f"cannot {doing} in time; it may still succeed"
+        raise DeadlinePassed(late, why=odd.what if odd else "")
 
     def _body(self, rule: FirewallRule) -> dict[str, Any]:
         return {

@@ -109,7 +109,7 @@ class _RehearsedSlices:
             *map(self._settled, unchanged),
             *(slice_ for (place, _), slice_ in staged.items() if zone in ("-", place)),
         ]
-        return replace(listed, slices=tuple(filter(None, slices)))
+        return listed._replace(slices=tuple(filter(None, slices)))
 
     def create(self, request: SliceRequest) -> str:
         self._writes.create(request)
@@ -156,7 +156,7 @@ class _RehearsedSlices:
         ]
         planned = [queued for (place, _), queued in staged.items() if zone in ("-", place)]
         requests = map(_settled_request, filter(None, [*unchanged, *planned]))
-        return replace(listed, requests=tuple(filter(None, requests)))
+        return listed._replace(requests=tuple(filter(None, requests)))
 
     def create_queued(self, request: QueueRequest) -> str:
         self._writes.create_queued(request)

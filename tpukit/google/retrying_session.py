@@ -96,6 +96,10 @@ class Session:
             other._retry_seconds = deadline.remaining()
         return other
 
+    def deadline(self, seconds: float) -> Deadline:
+        """Return the deadline in so many seconds, or the session's own if that is earlier."""
+        return self._limit.within(seconds)
+
     def holding(self, seconds: float, deadline: Deadline) -> Session:
         """Return the same session for calls that the server may hold open for up to `seconds`.
 

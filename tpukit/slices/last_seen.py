@@ -89,21 +89,23 @@ class LastSeen:
 
         `on_state` gets each new state; a missing slice keeps its last state. After the first
         answer, an outage does not end the wait, and if `outlasts`, nor do `Refusals`; `on_state`
-        gets a line when it begins and ends. `most` is the longest pause in seconds between two
-        reads. Raises all other read errors.
+        gets a line when it begins and ends. One unreadable answer never ends it. `most` is the
+        longest pause in seconds between two reads. Raises all other read errors.
         """
         clock, provider = deadline.clock, provider.within(deadline)
         refusals, self.operation_refusals = Refusals(deadline), Refusals(deadline)
         poll, answers = provider.once(), ""
-        answered, asked_at = bool(self.state), 0.0
+        answered, asked_at, odd = bool(self.state), 0.0, False
         for _ in polls(deadline, most=most):
             asked_at = asked_at if self.silence else clock.time()
             try:
                 slice_ = self._look(poll if answered else provider)
             except TpukitError as error:
                 refused = outlasts and self.looked and refusals.may_pass(error)
-                if not (refused or (answered and passing(error))):
+                again = answered or (error.reason.startswith(UNREADABLE) and not odd)
+                if not (refused or (again and passing(error))):
                     raise
+                odd = True
                 answers = "accepts us" if refused else "answers"
                 self._note_silence(error, asked_at, on_state)
                 continue
@@ -157,7 +159,8 @@ class LastSeen:
 
     def complete(self, error: TpukitError) -> None:
         """Add to an error the slice that exists or may appear, and the commands to handle it."""
-        if isinstance(error, SliceLost) or error.exists:
+        known = any(line.startswith(f"{self._place},") for line in error.exists)
+        if isinstance(error, SliceLost) or known:
             return  # these errors already say what exists
         if isinstance(error, NameTaken) and error.retry == "other-zone":
             return  # somebody else's slice has the name
@@ -166,7 +169,8 @@ class LastSeen:
             error.fix, command = error.fix or self.again, self.delete_command()
         lines = [error.why, self.refusal, self.silence]
         if self.state:
-            error.exists = tuple(self.exists())
+            error.exists = (*self.exists(), *error.exists)
+            error.slices = (*error.slices, (self.zone, self.name))
             if error.otherwise and "delete" in error.otherwise.arguments:
                 command = error.otherwise  # which may name the slice more precisely, by its API
             error.otherwise = command if error.fix not in (None, command) else error.otherwise
@@ -196,7 +200,7 @@ class LastSeen:
     def _look(self, provider: SliceProvider) -> Slice | None:
         reads = [partial(provider.get, self.zone, self.name)]
         if self.state not in ("", REQUESTED):
-            reads.append(partial(in_list, provider, self.zone, self.name))
+            reads.append(partial(in_list, provider.list, provider.get, self.zone, self.name))
         slice_ = unless_gone(*reads)
         if slice_ is None:
             return None
@@ -231,9 +235,10 @@ def interrupted(signal: KeyboardInterrupt, seen: Iterable[LastSeen]) -> TpukitEr
         left[0].complete(error)
     elif left:
         error.exists = tuple(line for known in left if known.state for line in known.exists())
-        if unknown := [known.name for known in left if not known.state]:
-            error.why = f"not looked up yet: {', '.join(unknown)}"
-        error.fix = Fix.command("tpukit", "delete", *[known.name for known in left])
+        unknown = [known.name for known in left if not known.state]
+        error.why = f"not looked up yet: {', '.join(unknown)}" if unknown else ""
+        names = [known.name for known in left]
+        error.fix = Fix.command("tpukit", "delete", *names, *["--missing-ok"][: len(unknown)])
     return error
 
 
@@ -263,20 +268,22 @@ def unless_gone(*reads: Callable[[], Thing]) -> Thing | None:
     return None
 
 
-def in_list(provider: SliceProvider, zone: str, name: str) -> Slice:
-    """Return a slice from the list of its zone, which may show a slice that `get` does not.
+def in_list(
+    list_: Callable[[str], tuple[Sequence[Named], Sequence[str]]],
+    get: Callable[[str, str], Named],
+    zone: str,
+    name: str,
+) -> Named:
+    """Return a thing from the list of its zone, which may show a thing that `get` does not.
 
-    If the list cannot be read, returns the slice of `get`. Raises `NotFound` as `get` does.
+    If the list cannot be read, returns the thing of `get`. Raises `NotFound` as `get` does.
     """
     try:
-        listed = provider.list(zone)
+        things, unreachable = list_(zone)
     except TpukitError:
-        return provider.get(zone, name)
-    return provider.get(zone, name) if zone in listed.unreachable else named(listed.slices, name)
-
-
-def named(things: Sequence[Named], name: str) -> Named:
-    """Return the thing of that name; raise `NotFound` if there is none."""
+        return get(zone, name)
+    if zone in unreachable:
+        return get(zone, name)
     for thing in things:
         if thing.name == name:
             return thing

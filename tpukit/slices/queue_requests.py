@@ -111,10 +111,16 @@ def ensure_queued(
     queued: QueuedResource | None = None
     taken: NameTaken | None = None
     silence: TpukitError | None = None
-    with _naming(name, asked.zone, lambda: tried or queued is not None):
+    refusals = Refusals(deadline)
+
+    def name_it(error: TpukitError) -> None:
+        name_left(error, name, asked.zone, doubt=not (operation or queued))
+
+    with _naming(name, asked.zone, name_it, lambda: tried or queued is not None):
         for _ in polls(deadline):
             try:
-                queued = _look(once if tried else provider, asked.zone, name, asked=tried)
+                queued = _look(once if tried else provider, asked.zone, name)
+                refusals.end()
                 if queued and not tried and _is_over(queued, request):
                     _check_same(queued, request)
                     why = queued.error or meaning(queued)
@@ -145,11 +151,16 @@ def ensure_queued(
                     except NameTaken as error:  # the next read shows if a request has the name
                         taken = error
                 elif queued is None and (failure := once.failure(operation, doing)):
+                    operation = ""
                     raise failure
             except TpukitError as error:
-                if not passing(error):
-                    if unconfirmed and queued is None and not error.exists:
-                        name_left(error, name, asked.zone)
+                left = operation or unconfirmed
+                if queued:
+                    left = not isinstance(error, NameTaken)
+                refused = (operation or queued) and not error.exists and refusals.may_pass(error)
+                if not (passing(error) or refused):
+                    if left and not error.exists:
+                        name_it(error)
                     raise
                 unconfirmed = unconfirmed or isinstance(error, Doubtful)
                 if deadline.passed() and not tried:
@@ -243,12 +254,14 @@ def wait_queued(
     once, told, silent, limit = provider.once(), "", False, deadline
     refusals = Refusals(deadline)
     hidden: Deadline | None = None
-    with _naming(queued.name, queued.zone):
+    name_it = partial(name_left, name=queued.name, zone=queued.zone)
+    with _naming(queued.name, queued.zone, name_it):
         for _ in polls(deadline, *_PAUSE):
             try:
                 now = _look(once, queued.zone, queued.name)
             except TpukitError as error:
                 if not (passing(error) or (told and refusals.may_pass(error))):
+                    name_it(error)
                     raise
                 if not silent:
                     on_state(f"{error.what}; still waiting")
@@ -303,23 +316,21 @@ def _is_over(queued: QueuedResource, request: QueueRequest) -> bool:
     return queued.state == "FAILED" or suspended
 
 
-def _look(
-    provider: SliceProvider, zone: str, name: str, *, asked: bool = True
-) -> QueuedResource | None:
-    """Return the request, or None; if somebody `asked` for it, an error says that it may exist."""
-    try:
+def _look(provider: SliceProvider, zone: str, name: str) -> QueuedResource | None:
+    """Return the request, or None if it does not exist."""
+    with suppress(NotFound):
         return provider.get_queued(zone, name)
-    except NotFound:
-        return None
-    except TpukitError as error:
-        if asked:
-            name_left(error, name, zone)
-        raise
+    return None
 
 
 @contextmanager
-def _naming(name: str, zone: str, is_known: Callable[[], bool] = lambda: True) -> Iterator[None]:
-    """Add to an error that leaves a request in the queue its name and how to delete it.
+def _naming(
+    name: str,
+    zone: str,
+    name_it: Callable[[TpukitError], None],
+    is_known: Callable[[], bool] = lambda: True,
+) -> Iterator[None]:
+    """Let `name_it` add a request to an error that leaves it in the queue.
 
     Before `is_known` returns True, only an earlier command can have made the request.
     """
@@ -328,7 +339,7 @@ def _naming(name: str, zone: str, is_known: Callable[[], bool] = lambda: True) -
     except (KeyboardInterrupt, DeadlinePassed) as ended:
         error = interruption(ended) if isinstance(ended, KeyboardInterrupt) else ended
         if is_known():
-            name_left(error, name, zone)
+            name_it(error)
         else:
             error.why = f"nothing was requested; an earlier queued resource {name} would stay"
             error.fix = Fix.command("tpukit", "queue", "describe", name, "--zone", zone)

@@ -10,7 +10,7 @@ from tpukit.errors import DeadlinePassed, Fix, TpukitError
 from tpukit.google.provider import SliceProvider
 from tpukit.models import QueuedResource, Slice
 from tpukit.slices.journal import Journal
-from tpukit.slices.last_seen import OnState, Refusals, named, passing, unless_gone
+from tpukit.slices.last_seen import OnState, Refusals, in_list, passing, unless_gone
 
 #: Refusals of a delete that is requested again: it is busy, or the next look tells that it is gone.
 _REPEATED = ("FAILED_PRECONDITION", "NOT_FOUND")
@@ -23,20 +23,19 @@ def slices_of(provider: SliceProvider, request: QueuedResource) -> list[Slice]:
     return [slice_ for slice_ in slices if slice_.queued_resource == request.name]
 
 
-def _in_list(provider: SliceProvider, zone: str, name: str) -> QueuedResource:
-    """Return a request from the list of its zone; see `last_seen.in_list`."""
-    try:
-        listed = provider.list_queued(zone)
-    except TpukitError:
-        return provider.get_queued(zone, name)
-    if zone in listed.unreachable:
-        return provider.get_queued(zone, name)
-    return named(listed.requests, name)
+def name_left(error: TpukitError, name: str, zone: str, *, doubt: bool = False) -> None:
+    """Add to an error the request that it leaves in the queue, and how to delete it.
 
-
-def name_left(error: TpukitError, name: str, zone: str) -> None:
-    """Add to an error the request that it leaves in the queue, and how to delete it."""
+    With `doubt`, it may not exist, because its create was not confirmed.
+    """
     delete = Fix.command("tpukit", "queue", "delete", name, "--zone", zone)
+    if doubt:
+        may = f"queued resource {name} in {zone} may exist: its create was not confirmed"
+        then = "then its slices bill until they are deleted, and the same command continues with it"
+        error.why = "\n".join(filter(None, [error.why, may, then]))
+        error.fix = error.fix or Fix.command("tpukit", "queue", "describe", name, "--zone", zone)
+        error.otherwise = delete
+        return
     error.exists = (f"queued resource {name} in {zone}; its slices bill until they are deleted",)
     error.fix, error.otherwise = error.fix or delete, delete if error.fix else None
 
@@ -68,9 +67,10 @@ def delete_queued(
     refusals = Refusals(deadline)
     for _ in polls(deadline):
         try:
+            place = queued.zone, queued.name
             current = unless_gone(
-                partial(once.get_queued, queued.zone, queued.name),
-                partial(_in_list, once, queued.zone, queued.name),
+                partial(once.get_queued, *place),
+                partial(in_list, once.list_queued, once.get_queued, *place),
             )
             if current is None or current.created != queued.created:
                 break  # if it is another one, that request has its name now

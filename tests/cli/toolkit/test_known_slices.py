@@ -34,7 +34,7 @@ def test_ctrl_c_names_every_slice_that_the_command_is_about_and_no_other(
     toolkit.slices.about("late")
     late = toolkit.seen.interrupted(KeyboardInterrupt())
     assert (late.exists, late.why) == (both.exists, "not looked up yet: late")
-    assert late.fix == Fix.command("tpukit", "delete", "demo", "pair", "late")
+    assert late.fix == Fix.command("tpukit", "delete", "demo", "pair", "late", "--missing-ok")
 
 
 def test_until_it_was_looked_for_a_slice_may_be_there_and_none_that_was_not_found(

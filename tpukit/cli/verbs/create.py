@@ -17,7 +17,7 @@ from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.verbs.reap import with_room
 from tpukit.cli.views import slice_views
 from tpukit.console import View
-from tpukit.errors import BadInput, Fix, TpukitError
+from tpukit.errors import BadInput, Fix, NameTaken, SliceLost, TpukitError
 from tpukit.models import QUEUE_ONLY, Slice
 from tpukit.slices import naming
 from tpukit.slices.quota_names import needs
@@ -110,7 +110,7 @@ def create(
     def obtain() -> list[Made]:
         made: list[Made] = []
         for sought in wishes:
-            with _naming_others(made, toolkit.cloud.costs):
+            with _naming_others(made, toolkit.cloud.costs, gang=bool(gang)):
                 made.append(
                     _obtained(
                         toolkit,
@@ -157,6 +157,7 @@ def _obtained(
         ),
         reap_own=reap_own,
     )
+    toolkit.slices.about(made.slice.name, made.slice.zone, made.slice.state)
     one = wait_reachable(context, made)
     if one.opening:
         toolkit.console.say(f"rule {one.opening.rule.name}: {one.opening.summary}")
@@ -194,8 +195,11 @@ def _names(cloud: Cloud, accelerator: AcceleratorType, name: str, count: int) ->
 
 
 @contextmanager
-def _naming_others(made: Sequence[Made], costs: str) -> Iterator[None]:
-    """Add to an error the slices that were made before it, and those that may still appear."""
+def _naming_others(made: Sequence[Made], costs: str, *, gang: bool = False) -> Iterator[None]:
+    """Add to an error the slices that were made before it, and those that may still appear.
+
+    Its command deletes all of them, unless it is about one slice, or a `gang` deletes them itself.
+    """
     try:
         yield
     except TpukitError as error:
@@ -205,9 +209,25 @@ def _naming_others(made: Sequence[Made], costs: str) -> Iterator[None]:
             if not any(line.startswith(f"slice {one.name} in ") for line in error.exists)
         ]
         error.exists = (*error.exists, *lines)
+        error.slices += tuple((one.zone, one.name) for one, *_ in made)
         doubts = [refusal.doubt for one, _, said in made for refusal in doubtful(said, one)]
         error.why = "\n".join(filter(None, [error.why, *doubts]))
+        if made and not gang and not isinstance(error, (NameTaken, SliceLost)):
+            _delete_all(error, [one.name for one, *_ in made])
         raise
+
+
+def _delete_all(error: TpukitError, names: Sequence[str]) -> None:
+    """Let an error's command that deletes its slice, or a new one, delete these slices too."""
+    fixes = [fix for fix in (error.fix, error.otherwise) if fix]
+    own = next((fix for fix in fixes if fix.arguments[:2] == ("tpukit", "delete")), None)
+    words = own.arguments[2:3] if own else ()
+    known = {name for _, name in error.slices}
+    words += () if known.issuperset(words) else ("--missing-ok",)
+    delete = Fix.command("tpukit", "delete", *names, *words)
+    others = [fix for fix in fixes if fix is not own]
+    error.why = "\n".join(filter(None, [error.why, *map(str, others[1:])]))
+    error.fix, error.otherwise, *_ = [*others[:1], delete, None]
 
 
 def _after(slice_: Slice, options: RequestFlags, route: flag.RouteFlags) -> Fix:

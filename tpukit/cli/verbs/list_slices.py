@@ -51,7 +51,7 @@ def list_slices(
     zone = toolkit.flags.zone or "-"
     listed = toolkit.cloud.provider.list(zone)
     toolkit.slices.name_hints.saw(slice_.name for slice_ in listed.slices)
-    shown = replace(listed, slices=chosen(listed.slices, words(label), words(state), sort))
+    shown = listed._replace(slices=chosen(listed.slices, words(label), words(state), sort))
     others = toolkit.cloud.journal.other_projects(toolkit.settings.require("project"))
     made_there = "tpukit has also made slices in that project"
     elsewhere = [
