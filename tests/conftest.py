@@ -37,6 +37,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+# rich draws nothing on a terminal that says it is dumb.
+os.environ["TERM"] = "xterm"
 
 
 @pytest.fixture

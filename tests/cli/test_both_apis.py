@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.emulated_workers import needs_curl
 
 from cli.conftest import Local
 
@@ -61,6 +62,7 @@ def test_a_script_prints_the_same_on_both_apis(local: Local, kind: str, workers:
     assert compute_rows["api"] == "Compute Engine"
 
 
+@needs_curl
 def test_each_worker_of_a_group_learns_its_place_from_its_own_metadata_server(
     local: Local,
 ) -> None:

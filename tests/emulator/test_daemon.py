@@ -22,7 +22,7 @@ from typing import Any
 
 import psutil
 import pytest
-from support.emulated_workers import USER, alive, eventually, make_key, needs_root
+from support.emulated_workers import USER, alive, eventually, make_key, needs_curl, needs_root
 
 from tpukit.emulator.process import daemon
 from tpukit.emulator.process.home import LARGEST_LOG, EmulatorHome, RunningEmulator, exclusively
@@ -227,6 +227,7 @@ def test_environment_without_an_emulator_says_how_to_start_one(tmp_path):
     assert str(caught.value.fix) == "tpukit emulator start"
 
 
+@needs_curl
 def test_a_project_has_one_number_for_its_workers_and_in_the_apis(shared):
     number = shared.call("compute/v1/projects/tpukit-local")["id"]
     ask = "curl -s -H 'Metadata-Flavor: Google' --noproxy '*' http://$GCE_METADATA_HOST"

@@ -38,6 +38,7 @@ def secured(
     names: dict[str, Any], name: str, alpn: tuple[str, ...] = (), trusted: str = "bundle"
 ) -> Iterator[ssl.SSLSocket]:
     context = ssl.create_default_context(cafile=names[trusted])
+    context.verify_flags |= ssl.VERIFY_X509_STRICT  # the default since Python 3.13
     if alpn:
         context.set_alpn_protocols(list(alpn))
     with (

@@ -12,7 +12,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
-from support.emulated_workers import NODE, EmulatedWorkers, emulated_workers, namespaces
+from support.emulated_workers import NODE, EmulatedWorkers, emulated_workers, namespaces, needs_curl
 
 from tpukit.accelerators import all_types
 from tpukit.emulator.workers.engines.engine_choice import lacking
@@ -244,6 +244,7 @@ def test_google_s_runtime_has_the_same_settings_in_a_file(tmp_path):
     assert 'ACCELERATOR_TYPE="v6e-4"' in lines
 
 
+@needs_curl
 def test_an_instance_s_metadata_server_has_its_present_items_alone(workers):
     name = "projects/p/zones/us-central1-a/instances/demo"
     workers.trust(workers.host.allocate(name, 1, "demo"))

@@ -85,7 +85,8 @@ def test_the_emulators_own_environment_does_not_leak_into_a_workers_python(worke
 
 def test_pip_of_a_workers_python_installs_for_its_user_alone(worker):
     """Nothing is downloaded: the package is made here."""
-    worker.output("true")
+    if not worker.output("python3 -m pip --version 2>/dev/null || true"):
+        pytest.skip("python3 of this machine has no pip: NOT checked by this run")
     with zipfile.ZipFile(worker.home() / "own_tool-1-py3-none-any.whl", "w") as wheel:
         about = "own_tool-1.dist-info"
         wheel.writestr("own_tool.py", "")

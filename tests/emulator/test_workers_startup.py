@@ -14,6 +14,7 @@ from support.emulated_workers import (
     emulated_workers,
     eventually,
     namespaces,
+    needs_curl,
     needs_root,
     portable,
 )
@@ -49,6 +50,7 @@ def boot(workers: EmulatedWorkers, script: str) -> None:
     workers.host.boot({**node, "metadata": metadata}, workers.records)
 
 
+@needs_curl
 @pytest.mark.parametrize(
     "engine",
     [portable, pytest.param(namespaces, marks=[needs_root, pytest.mark.full_size])],

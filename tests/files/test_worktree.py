@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 from pathlib import Path
@@ -54,6 +55,13 @@ def test_a_tree_is_what_git_tracks_and_what_is_new_but_for_what_is_ignored(root:
         "sub/notes",
         "tracked",
     ]
+
+
+def test_a_file_that_cannot_be_looked_at_does_not_count_as_deleted(root: Path) -> None:
+    shutil.rmtree(root / "sub")
+    (root / "sub").symlink_to("sub")  # root too may not look into it
+    with pytest.raises(OSError, match="symbolic links"):
+        read_tree(root)
 
 
 def test_a_folder_of_a_repository_is_a_tree_of_its_own(root: Path) -> None:

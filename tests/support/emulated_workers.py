@@ -49,6 +49,9 @@ print("seen", jax.process_index(), jax.process_count(), jax.local_device_count()
 """
 _LACKS = lacking(sys.platform, os.geteuid(), shutil.which)
 needs_root = pytest.mark.skipif(bool(_LACKS), reason=f"the namespaces engine needs {_LACKS}")
+needs_curl = pytest.mark.skipif(
+    shutil.which("curl") is None, reason="no curl: NOT checked by this run"
+)
 
 
 def portable(directory: Path) -> Engine:

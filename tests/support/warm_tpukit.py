@@ -84,10 +84,18 @@ class WarmTpukit(subprocess.Popen[str]):
         self._caller.close()
         return self.pid, status
 
-    def _internal_poll(self, _deadstate: int | None = None, **given: Any) -> int | None:
-        return super()._internal_poll(  # type: ignore[misc,no-any-return]
-            _deadstate, _waitpid=lambda _, flags: self._try_wait(flags), **given
-        )
+    def _internal_poll(self, *given: Any, **named: Any) -> int | None:
+        if self._caller is None:
+            return super()._internal_poll(*given, **named)  # type: ignore[misc,no-any-return]
+        # While another thread waits, nothing is known yet; it holds the lock.
+        if self.returncode is None and self._waitpid_lock.acquire(blocking=False):  # type: ignore[attr-defined]
+            try:
+                pid, status = self._try_wait(os.WNOHANG)
+                if pid:
+                    self.returncode = os.waitstatus_to_exitcode(status)
+            finally:
+                self._waitpid_lock.release()  # type: ignore[attr-defined]
+        return self.returncode
 
 
 def read_at_start(variables: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

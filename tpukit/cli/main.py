@@ -214,7 +214,7 @@ def _disk_full(error: BaseException | None) -> TpukitError | None:
 
 def _unusable(error: Exception) -> TpukitError | None:
     """Return an error if a file may not be used here, such as on a read-only disk, else None."""
-    barred = (errno.EROFS, errno.EACCES, errno.EIO, errno.ESTALE)
+    barred = (errno.EROFS, errno.EACCES, errno.EIO, errno.ELOOP, errno.ESTALE)
     if not isinstance(error, OSError) or error.errno not in barred or not error.filename:
         return None
     return TpukitError(

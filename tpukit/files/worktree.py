@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import socket
+import stat
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
@@ -254,8 +255,15 @@ def _git(
 
 
 def _is_sent(path: Path) -> bool:
-    """Return True if a path is an existing file or a link; submodules are neither."""
-    return path.is_symlink() or path.is_file()
+    """Return True if a path is an existing file or a link; submodules are neither.
+
+    Raises `OSError` if it cannot be looked at: workers would lose a file that is still here.
+    """
+    try:
+        mode = path.lstat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return stat.S_ISLNK(mode) or stat.S_ISREG(mode)
 
 
 def _stamp(path: Path) -> tuple[int, int]:

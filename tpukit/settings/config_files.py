@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -172,9 +173,8 @@ def read_text(path: Path) -> str | None:
     cannot be read.
     """
     try:
-        if not path.exists():
-            return None
-        if not path.is_file():  # reading a pipe would never end
+        # `Path.exists` is False after any error since Python 3.14: a file would be ignored.
+        if not stat.S_ISREG(path.stat().st_mode):  # reading a pipe would never end
             raise BadInput(
                 f"{shown_path(path)} is not a file", fix=Fix(note=f"remove {shown_path(path)}")
             )
@@ -187,6 +187,8 @@ def read_text(path: Path) -> str | None:
                 fix=Fix(note=f"shorten {shown_path(path)}"),
             )
         return content.decode("utf-8-sig")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
     except UnicodeDecodeError as error:
         raise BadInput(
             f"{shown_path(path)} is not UTF-8 text",

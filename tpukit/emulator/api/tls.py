@@ -20,6 +20,18 @@ from tpukit.paths import replace_file
 
 _LIFE = timedelta(days=825)  #: the longest life of a server's certificate that macOS accepts
 _SPARE = timedelta(days=30)  #: the shortest remaining life of a certificate to reuse
+#: An authority with a path length must say that it signs certificates: RFC 5280, 4.2.1.9.
+_SIGNS = x509.KeyUsage(
+    key_cert_sign=True,
+    crl_sign=False,
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
 _LOCAL_NAMES = ("localhost",)
 _LOCAL_ADDRESS = "127.0.0.1"
 
@@ -57,12 +69,13 @@ def _make() -> tuple[bytes, bytes, bytes]:
     ours, theirs = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     issuer = _name("tpukit emulator authority")
     authority = (
-        _builder(issuer, issuer, ours)
+        _builder(issuer, issuer, ours, ours)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_SIGNS, critical=True)
         .sign(ours, hashes.SHA256())
     )
     certificate = (
-        _builder(_name("localhost"), issuer, theirs)
+        _builder(_name("localhost"), issuer, theirs, ours)
         .add_extension(_names(), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .sign(ours, hashes.SHA256())
@@ -87,9 +100,18 @@ def _lasts(pem: bytes) -> bool:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    issuer_key: ec.EllipticCurvePrivateKey,
 ) -> x509.CertificateBuilder:
+    """Return a certificate to sign, with the key identifiers of RFC 5280.
+
+    Clients in Python 3.13 and newer refuse one without them: `ssl.create_default_context` sets
+    `VERIFY_X509_STRICT` there (Python documentation, "What's New In Python 3.13").
+    """
     now = datetime.now(UTC)
+    signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key())
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -98,6 +120,8 @@ def _builder(
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(minutes=5))
         .not_valid_after(now + _LIFE)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(signer, critical=False)
     )
 
 
