@@ -166,8 +166,8 @@ class Reach:
         """The SSH key for workers: tpukit's, or the user's if the setting `ssh_key` names one."""
         own = self.cloud.settings.get("ssh_key")
         if own:
-            return own_key_pair(Path(own), comment="tpukit")
-        return ensure_key_pair(self.cloud.paths.key_directory, comment="tpukit")
+            return own_key_pair(Path(own))
+        return ensure_key_pair(self.cloud.paths.key_directory)
 
     @property
     def existing_key(self) -> Path | None:
