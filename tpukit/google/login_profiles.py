@@ -9,13 +9,12 @@ from urllib.parse import quote, urlencode
 from tpukit.clock import Deadline
 from tpukit.google.failures import to_error, unreadable
 from tpukit.google.firewall_rules import project_url
-from tpukit.google.provider import LoginProvider
 from tpukit.google.retrying_session import Session
 from tpukit.models import LoginProfile
 from tpukit.text import one_line
 
 
-class OsLogin(LoginProvider):
+class OsLogin:
     """OS Login of one project, through the OS Login and Compute Engine APIs."""
 
     def __init__(self, session: Session, project: str, compute: str, endpoint: str) -> None:
@@ -25,11 +24,13 @@ class OsLogin(LoginProvider):
         self._root = endpoint.rstrip("/")
 
     def within(self, deadline: Deadline) -> Self:
+        """Return the same service with calls that end at most a second after the deadline."""
         other = copy(self)
         other._session = self._session.within(deadline)
         return other
 
     def project_metadata(self) -> dict[str, str]:
+        """Return the metadata that all machines of the project share."""
         doing = "read the project's metadata"
         answer = self._session.rest(doing, "GET", self._project_url)
         try:
@@ -39,6 +40,7 @@ class OsLogin(LoginProvider):
             raise to_error(unreadable(error), doing) from error
 
     def profile(self, account: str) -> LoginProfile:
+        """Return an account's login profile; raise `NotFound` if it has none."""
         doing = f"read the login profile of {account}"
         query = urlencode({"projectId": self._project})
         url = f"{self._root}/v1/users/{quote(account, safe='')}/loginProfile?{query}"

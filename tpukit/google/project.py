@@ -9,7 +9,6 @@ from typing import Any
 from tpukit.clock import Deadline, polls
 from tpukit.errors import DeadlinePassed
 from tpukit.google.failures import from_operation, to_error, unreadable
-from tpukit.google.provider import ProjectProvider
 from tpukit.google.retrying_session import Session
 from tpukit.text import one_line
 
@@ -19,8 +18,8 @@ _TPU = "tpu.googleapis.com"
 _PAGE_SIZE = 500
 
 
-class GoogleProject(ProjectProvider):
-    """One project, asked at the addresses of the three APIs."""
+class GoogleProject:
+    """The permissions, enabled APIs and quotas of a project, from three APIs."""
 
     def __init__(
         self, session: Session, project: str, *, manager: str, usage: str, quotas: str
@@ -31,6 +30,7 @@ class GoogleProject(ProjectProvider):
         )
 
     def permitted(self, permissions: Sequence[str], project: str = "") -> frozenset[str]:
+        """Return those of up to 100 permissions that the account has on the project, or another."""
         # https://cloud.google.com/resource-manager/reference/rest/v3/projects/testIamPermissions
         doing, path = "test permissions", f"projects/{project or self._project}:testIamPermissions"
         body = {"permissions": list(permissions)}
@@ -41,6 +41,7 @@ class GoogleProject(ProjectProvider):
         return frozenset(map(str, granted)) & {*permissions}
 
     def disabled(self, services: Sequence[str]) -> tuple[str, ...]:
+        """Return those services (`tpu.googleapis.com`) that the project has not enabled."""
         # https://cloud.google.com/service-usage/docs/reference/rest/v1/services/get
         return tuple(name for name in services if not self._is_enabled(name))
 
@@ -65,6 +66,10 @@ class GoogleProject(ProjectProvider):
         raise DeadlinePassed(f"cannot {doing} in {_ENABLE_SECONDS:g} s; it may still succeed")
 
     def limits(self, zones: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
+        """Return the limits of the TPU quotas by zone, and by the quota's name; -1 is no limit.
+
+        A quota may be of the zone or of its region.
+        """
         # https://docs.cloud.google.com/docs/quotas/reference/rest/v1/projects.locations.services.quotaInfos/list
         doing, place = "read the TPU quotas", f"projects/{self._project}/locations/global"
         url = f"{self._quotas}/v1/{place}/services/{_TPU}/quotaInfos"
