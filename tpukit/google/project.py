@@ -8,7 +8,8 @@ from typing import Any
 
 from tpukit.clock import Deadline, polls
 from tpukit.errors import DeadlinePassed
-from tpukit.google.failures import from_operation, to_error, unreadable
+from tpukit.google.failures import from_operation, reading, to_error
+from tpukit.google.node_json import field
 from tpukit.google.retrying_session import Session
 from tpukit.text import one_line
 
@@ -35,10 +36,9 @@ class GoogleProject:
         doing, path = "test permissions", f"projects/{project or self._project}:testIamPermissions"
         body = {"permissions": list(permissions)}
         answer = self._session.rest(doing, "POST", f"{self._manager}/v3/{path}", body=body)
-        granted = answer.get("permissions", [])
-        if not isinstance(granted, list):
-            raise to_error(unreadable(TypeError("the permissions are not a list")), doing)
-        return frozenset(map(str, granted)) & {*permissions}
+        with reading(doing):
+            granted = field(answer, "permissions", list, [])
+            return frozenset(map(str, granted)) & {*permissions}
 
     def disabled(self, services: Sequence[str]) -> tuple[str, ...]:
         """Return those services (`tpu.googleapis.com`) that the project has not enabled."""
@@ -75,12 +75,10 @@ class GoogleProject:
         url = f"{self._quotas}/v1/{place}/services/{_TPU}/quotaInfos"
         limits: dict[str, dict[str, int]] = {zone: {} for zone in zones}
         for page in self._session.pages(doing, url, {"pageSize": _PAGE_SIZE}):
-            try:
+            with reading(doing):
                 for info, zone in product(page.get("quotaInfos", []), zones):
                     if (limit := next(_limits(info, zone), None)) is not None:
                         limits[zone][one_line(str(info["quotaId"]))] = limit
-            except (AttributeError, KeyError, TypeError, ValueError) as error:
-                raise to_error(unreadable(error), doing) from error
         return limits
 
     @property
