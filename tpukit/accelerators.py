@@ -55,7 +55,6 @@ class Generation:
     devices_per_chip: int
     device_kinds: tuple[str, ...]  #: spellings of `jax.Device.device_kind`, the usual one first
     api_type: str  #: `AcceleratorConfig.Type`
-    chips_per_worker: tuple[int, ...]
     runtime_version: str  #: for JAX and PyTorch
     unfit_runtime_versions: tuple[str, ...]  #: reported to make a slice READY without a usable chip
     zones_documented: tuple[str, ...]
@@ -100,7 +99,6 @@ class AcceleratorType:
     topology: str  #: in chips, such as "2x2x1"
     topology_derived: bool  #: computed from the size, because the API's default is unknown
     sources: tuple[str, ...]  #: keys for `citation`
-    note: str = ""
 
     @classmethod
     def parse(cls, text: str) -> AcceleratorType:
@@ -160,7 +158,6 @@ def unlisted(name: str) -> AcceleratorType:
         devices_per_chip=0,
         device_kinds=(),
         api_type="",
-        chips_per_worker=(),
         runtime_version="",
         unfit_runtime_versions=(),
         zones_documented=(),

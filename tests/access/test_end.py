@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 from support.local_cloud import PROJECT, ZONE, Cloud
-from support.openssh_server import eventually
+from support.processes import eventually
 from support.slices import labelled
 
 from tpukit.access import ssh_rule

@@ -105,7 +105,7 @@ def test_keys_added_at_once_are_all_there(prompt_cloud: Cloud, tmp_path: Path, c
     """The emulator's update has no etag: the last write wins, as with the real API."""
     found = ready(prompt_cloud)
     users = [f"user{number}" for number in range(count)]
-    key = ensure_key_pair(tmp_path / "private", "tester")
+    key = ensure_key_pair(tmp_path / "private")
     failed: list[BaseException] = []
 
     def add(user: str) -> None:

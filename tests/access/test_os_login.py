@@ -98,7 +98,7 @@ def test_the_public_half_of_a_key_of_the_user_s_own_is_not_written(
 ) -> None:
     (tmp_path / "mine.pub").write_text(f"{new_key()[1]} a comment of mine\n")
     before = (tmp_path / "mine.pub").read_text()
-    own = replace(logins, key=own_key_pair(tmp_path / "mine", "tester"))
+    own = replace(logins, key=own_key_pair(tmp_path / "mine"))
     with pytest.raises(NotAllowed) as caught:
         own.of("slice demo", {"enable-oslogin": "TRUE"}, project=False)
     assert caught.value.fix

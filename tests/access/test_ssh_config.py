@@ -23,7 +23,7 @@ DEMO = Slice("demo", "p", "us-central1-a", "v3-8", "tpu-ubuntu2204-base", "READY
 
 @pytest.fixture
 def openssh(tmp_path: Path) -> OpenSsh:
-    return OpenSsh(ensure_key_pair(tmp_path / "a key", "tester"), tmp_path / "ssh", silence=30)
+    return OpenSsh(ensure_key_pair(tmp_path / "a key"), tmp_path / "ssh", silence=30)
 
 
 @pytest.fixture

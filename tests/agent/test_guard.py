@@ -27,7 +27,7 @@ from support.local_cloud import (
     scripted,
 )
 from support.measured_python import measuring
-from support.openssh_server import eventually
+from support.processes import eventually
 from support.slices import labelled
 
 from tpukit.emulator.core.emulator_clock import parse_timestamp
@@ -123,32 +123,19 @@ def test_the_time_is_up_by_the_api_s_clock_where_the_worker_s_is_wrong(
         assert cloud.nodes() == []
 
 
-def test_an_end_that_was_put_off_meanwhile_counts(
-    cloud: Cloud, clock: FakeClock, tmp_path: Path
+@pytest.mark.parametrize(
+    ("label", "later"), [(EXPIRES, {EXPIRES: FAR}), (CLAIM, {})], ids=["put off", "claimed"]
+)
+def test_a_slice_whose_end_was_put_off_in_the_last_second_stays(
+    cloud: Cloud, clock: FakeClock, tmp_path: Path, label: str, later: dict[str, str]
 ) -> None:
     """It reads the labels again when the first end has come."""
     end = clock.now + 2
-    cloud.tpu.create(labelled(cloud, labels={EXPIRES: moment(end)}))
+    cloud.tpu.create(labelled(cloud, labels={label: moment(end)}))
     with guarding(tmp_path, "guard", watched(cloud)) as process:
         eventually(lambda: cloud.calls("nodes.get"))
         looks = len(cloud.calls("nodes.get"))
-        cloud.change("demo", labels={EXPIRES: FAR})
-        clock.now = end + 1
-        eventually(lambda: len(cloud.calls("nodes.get")) > looks)
-        assert process.poll() is None
-    assert cloud.nodes()
-    assert not cloud.calls("nodes.delete")
-
-
-def test_a_slice_that_was_claimed_in_the_last_second_stays(
-    cloud: Cloud, clock: FakeClock, tmp_path: Path
-) -> None:
-    end = clock.now + 2
-    cloud.tpu.create(labelled(cloud, labels={CLAIM: moment(end)}))
-    with guarding(tmp_path, "guard", watched(cloud)) as process:
-        eventually(lambda: cloud.calls("nodes.get"))
-        cloud.change("demo", labels={})
-        looks = len(cloud.calls("nodes.get"))
+        cloud.change("demo", labels=later)
         clock.now = end + 1
         eventually(lambda: len(cloud.calls("nodes.get")) > looks)
         assert process.poll() is None

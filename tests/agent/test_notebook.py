@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from support.agent_program import agent_words
 from support.measured_python import measuring
-from support.openssh_workers import eventually
+from support.processes import eventually
 
 from tpukit.ssh import agent_client
 

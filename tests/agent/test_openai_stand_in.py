@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 from support.agent_program import agent_words
-from support.openssh_workers import eventually
+from support.processes import eventually
 
 from tpukit.agent.loopback import free_ports
 

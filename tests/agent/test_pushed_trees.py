@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 from support.agent_program import agent_words
-from support.openssh_server import eventually
+from support.processes import eventually
 
 from tpukit.agent.contents import manifest_digest
 from tpukit.files.pushes import Lack, Push

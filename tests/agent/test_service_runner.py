@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from support.agent_program import agent_words
-from support.openssh_workers import eventually
+from support.processes import eventually
 
 pytestmark = pytest.mark.process
 

@@ -118,6 +118,14 @@ class Local:
         self.started.append(process)
         return process
 
+    @contextlib.contextmanager
+    def slice(self, name: str, accelerator_type: str = "v3-8") -> Iterator[str]:
+        """Make a slice for the block; its rule admits us."""
+        assert self.run("create", accelerator_type, name).status == 0
+        assert self.run("firewall", "apply", name).status == 0
+        yield name
+        assert self.run("delete", name, "--yes").status == 0
+
     @property
     def directory(self) -> Path:
         return Path(self.environment["TPUKIT_HOME"]) / "state" / "emulator"

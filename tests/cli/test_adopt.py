@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.local_cloud import ZONE, Cloud
-from support.openssh_server import eventually
+from support.processes import eventually
 
 from cli.conftest import Run
 from tpukit.models import QueueRequest

@@ -20,11 +20,8 @@ echo 'PATH=$HOME/silent:$PATH' >.bashrc
 
 @pytest.fixture(scope="module")
 def demo(local: Local) -> Iterator[str]:
-    name = "copied"
-    assert local.run("create", "v3-8", name).status == 0
-    assert local.run("firewall", "apply", name).status == 0
-    yield name
-    assert local.run("delete", name, "--yes").status == 0
+    with local.slice("copied") as name:
+        yield name
 
 
 def test_what_a_download_leaves_out_is_named(local: Local, demo: str, tmp_path: Path) -> None:

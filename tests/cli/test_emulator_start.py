@@ -23,9 +23,8 @@ pytestmark = pytest.mark.process
 
 @pytest.fixture
 def tpukit(tmp_path: Path) -> Iterator[Tpukit]:
-    found = Tpukit(tmp_path)
-    yield found
-    found("emulator", "stop")
+    with Tpukit(tmp_path) as found:
+        yield found
 
 
 def nodes(address: str, token: str) -> list[str]:

@@ -90,9 +90,8 @@ def test_the_way_to_the_workers_is_repeated_where_the_command_goes_there() -> No
 
 @pytest.fixture
 def tpukit(tmp_path: Path) -> Iterator[Tpukit]:
-    found = Tpukit(tmp_path)
-    yield found
-    found("emulator", "stop")
+    with Tpukit(tmp_path) as found:
+        yield found
 
 
 def typed(line: str) -> list[str]:

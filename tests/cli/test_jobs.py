@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.openssh_server import eventually
+from support.processes import eventually
 
 from cli.conftest import Local
 
@@ -30,11 +30,8 @@ ORPHAN = (
 @pytest.fixture(scope="module")
 def team(local: Local) -> Iterator[str]:
     """A slice of four workers whose rule admits us."""
-    name = "team"
-    assert local.run("create", "v3-32", name).status == 0
-    assert local.run("firewall", "apply", name).status == 0
-    yield name
-    assert local.run("delete", name, "--yes").status == 0
+    with local.slice("team", "v3-32") as name:
+        yield name
 
 
 def detach(local: Local, name: str, command: str, *words: str) -> str:

@@ -26,13 +26,8 @@ pytestmark = pytest.mark.process
 @pytest.fixture(scope="module")
 def slice_name(local: Local) -> Iterator[str]:
     """A slice of four workers whose rule admits us."""
-    name = "four"
-    made = local.run("create", "v3-32", name)
-    assert made.status == 0, made.err
-    opened = local.run("firewall", "apply", name)
-    assert opened.status == 0, opened.err
-    yield name
-    assert local.run("delete", name, "--yes").status == 0
+    with local.slice("four", "v3-32") as name:
+        yield name
 
 
 def test_a_command_s_output_and_status_are_the_worker_s(local: Local, slice_name: str) -> None:

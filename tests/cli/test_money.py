@@ -8,7 +8,7 @@ import pytest
 from support.clocks import AwayClock
 from support.local_cloud import OTHER_ZONE as FAR
 from support.local_cloud import PROJECT, ZONE, Cloud, running_cloud
-from support.openssh_server import eventually
+from support.processes import eventually
 
 from cli.conftest import Run
 from tpukit.cli.parameters import life

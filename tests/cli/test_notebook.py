@@ -14,11 +14,8 @@ pytestmark = pytest.mark.process
 @pytest.fixture(scope="module")
 def bare(local: Local) -> Iterator[str]:
     """A slice on which nothing was provisioned."""
-    name = "bare"
-    assert local.run("create", "v3-8", name).status == 0
-    assert local.run("firewall", "apply", name).status == 0
-    yield name
-    assert local.run("delete", name, "--yes").status == 0
+    with local.slice("bare") as name:
+        yield name
 
 
 def test_a_recipe_that_does_not_exist_is_refused_before_anything_is_asked(local: Local) -> None:

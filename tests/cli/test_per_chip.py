@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.openssh_server import eventually
+from support.processes import eventually
 
 from cli.conftest import Local
 from tpukit.cli.verbs.run import require_chips
@@ -28,20 +28,15 @@ LASTING = (
 @pytest.fixture(scope="module")
 def pair(local: Local) -> Iterator[str]:
     """A slice of two workers with four chips each."""
-    yield from made(local, "v4-16", "pair")
+    with local.slice("pair", "v4-16") as name:
+        yield name
 
 
 @pytest.fixture(scope="module")
 def board(local: Local) -> Iterator[str]:
     """A slice of one worker with four chips, and two devices for each chip."""
-    yield from made(local, "v3-8", "board")
-
-
-def made(local: Local, accelerator: str, name: str) -> Iterator[str]:
-    assert local.run("create", accelerator, name).status == 0
-    assert local.run("firewall", "apply", name).status == 0
-    yield name
-    assert local.run("delete", name, "--yes").status == 0
+    with local.slice("board") as name:
+        yield name
 
 
 def venvs_of(jax_home: Path) -> Path:

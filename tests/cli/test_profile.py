@@ -29,11 +29,8 @@ Answer = Callable[[bytes, grpc.ServicerContext], bytes]
 @pytest.fixture(scope="module")
 def bare(local: Local) -> Iterator[str]:
     """A slice on which nothing was provisioned: a trace needs no environment of ours."""
-    name = "profiled"
-    assert local.run("create", "v3-8", name).status == 0
-    assert local.run("firewall", "apply", name).status == 0
-    yield name
-    assert local.run("delete", name, "--yes").status == 0
+    with local.slice("profiled") as name:
+        yield name
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.openssh_server import eventually
+from support.processes import eventually
 
 from cli.conftest import Local, Result
 
@@ -19,11 +19,8 @@ pytestmark = pytest.mark.process
 
 @pytest.fixture(scope="module")
 def demo(local: Local) -> Iterator[str]:
-    name = "pushed"
-    assert local.run("create", "v3-8", name).status == 0
-    assert local.run("firewall", "apply", name).status == 0
-    yield name
-    assert local.run("delete", name, "--yes").status == 0
+    with local.slice("pushed") as name:
+        yield name
 
 
 @pytest.mark.parametrize("folder", ["~", "/"])
@@ -35,27 +32,26 @@ def test_the_home_folder_and_what_has_it_are_refused_before_anything_is_asked(
     assert "fix: name a project's folder" in done.err
 
 
+_OTHERS = ("is not a folder that a push can replace", "--to {}, which is in the home folder")
+_KEPT = ("is not a folder for a push", "choose another folder with --to")
+
+
 @pytest.mark.parametrize(
-    ("target", "better"),
-    [("~", "project"), ("/", "project"), (".", "project"), ("..", "project"), ("../x", "x")],
+    ("target", "words", "better"),
+    [
+        *((target, _OTHERS, "project") for target in ("~", "/", ".", "..")),
+        ("../x", _OTHERS, "x"),
+        *((target, _KEPT, "") for target in (".ssh", "~/.bashrc", ".tpukit/jobs", "app/.tpukit")),
+    ],
 )
-def test_a_target_that_is_no_folder_of_its_own_is_refused(
-    local: Local, tmp_path: Path, target: str, better: str
+def test_a_target_of_others_or_of_the_login_or_of_tpukit_is_refused(
+    local: Local, tmp_path: Path, target: str, words: tuple[str, str], better: str
 ) -> None:
     (tmp_path / "train.py").touch()
     done = local.run("push", "nobody", str(tmp_path), "--to", target).says(2)
-    assert "is not a folder that a push can replace" in done.err
-    assert f"fix: --to {better}, which is in the home folder" in done.err
-
-
-@pytest.mark.parametrize("target", [".ssh", "~/.bashrc", ".tpukit/jobs", "app/.tpukit"])
-def test_a_target_in_which_the_login_or_tpukit_keeps_files_is_refused(
-    local: Local, tmp_path: Path, target: str
-) -> None:
-    (tmp_path / "train.py").touch()
-    done = local.run("push", "nobody", str(tmp_path), "--to", target).says(2)
-    assert "is not a folder for a push" in done.err
-    assert "fix: choose another folder with --to" in done.err
+    what, fix = words
+    assert what in done.err
+    assert f"fix: {fix.format(better)}" in done.err
 
 
 def test_two_folders_of_one_name_get_two_targets(local: Local, demo: str, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 from support.local_cloud import PROJECT, ZONE, Cloud, FakeClock
-from support.openssh_server import eventually
+from support.processes import eventually
 
 from cli.conftest import Run
 from tpukit.access import ssh_rule

@@ -6,12 +6,12 @@ import json
 import signal
 import socket
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
+from support.processes import eventually
 
 from cli.conftest import Local
 
@@ -21,20 +21,14 @@ pytestmark = pytest.mark.process
 @pytest.fixture(scope="module")
 def crew(local: Local) -> Iterator[str]:
     """A slice of four workers whose rule admits us."""
-    name = "crew"
-    assert local.run("create", "v3-32", name).status == 0
-    assert local.run("firewall", "apply", name).status == 0
-    yield name
-    assert local.run("delete", name, "--yes").status == 0
+    with local.slice("crew", "v3-32") as name:
+        yield name
 
 
 @pytest.fixture(scope="module")
 def single(local: Local) -> Iterator[str]:
-    name = "single"
-    assert local.run("create", "v3-8", name).status == 0
-    assert local.run("firewall", "apply", name).status == 0
-    yield name
-    assert local.run("delete", name, "--yes").status == 0
+    with local.slice("single") as name:
+        yield name
 
 
 def test_a_failing_worker_is_named_at_the_end_with_its_last_lines(local: Local, crew: str) -> None:
@@ -258,12 +252,12 @@ def test_ctrl_c_ends_the_command_on_all_workers(local: Local, crew: str, tmp_pat
     marks = [tmp_path / f"{number}" for number in range(4)]
     beat = f"while :; do date +%s%N >{tmp_path}/$TPUKIT_WORKER; sleep 0.05; done"
     process = local.start("run", crew, "--", f"trap '' INT; {beat}")
-    _wait_until(lambda: all(mark.exists() for mark in marks))
+    eventually(lambda: all(mark.exists() for mark in marks))
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "ended on every worker" in said
-    _wait_until(lambda: not _running(tmp_path))
+    eventually(lambda: not _running(tmp_path))
 
 
 def test_words_differ_by_worker_and_slice(local: Local, crew: str, single: str) -> None:
@@ -300,11 +294,3 @@ def _running(mark: Path) -> list[str]:
         " ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])
     ]
     return [words for words in found if str(mark) in words]
-
-
-def _wait_until(found: Callable[[], bool], seconds: float = 60.0) -> None:
-    """Wait for something that a worker's process brings about."""
-    give_up = time.monotonic() + seconds
-    while not found():
-        assert time.monotonic() < give_up, "it did not come about"
-        time.sleep(0.02)

@@ -35,11 +35,8 @@ port = {port}
 @pytest.fixture(scope="module")
 def served(local: Local) -> Iterator[str]:
     """A slice with one worker, on which nothing was provisioned."""
-    name = "served"
-    assert local.run("create", "v5litepod-8", name).status == 0
-    assert local.run("firewall", "apply", name).status == 0
-    yield name
-    assert local.run("delete", name, "--yes").status == 0
+    with local.slice("served", "v5litepod-8") as name:
+        yield name
 
 
 def url_of(process: subprocess.Popen[str]) -> str:

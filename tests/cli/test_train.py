@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from support.openssh_server import eventually
+from support.processes import eventually
 
 from cli.conftest import Local, Result
 
@@ -28,12 +28,9 @@ MAKE = "python3 -m venv --without-pip .tpukit/venvs/{}"
 @pytest.fixture(scope="module")
 def pair(local: Local) -> Iterator[str]:
     """A slice of two workers whose rule admits us, with one environment."""
-    name = "pair"
-    assert local.run("create", "v4-16", name).status == 0
-    assert local.run("firewall", "apply", name).status == 0
-    assert local.run("run", name, "--", MAKE.format("jax")).status == 0
-    yield name
-    assert local.run("delete", name, "--yes").status == 0
+    with local.slice("pair", "v4-16") as name:
+        assert local.run("run", name, "--", MAKE.format("jax")).status == 0
+        yield name
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 from support.local_cloud import OTHER_ZONE, PROJECT, ZONE, Cloud, FakeClock
-from support.openssh_server import eventually
+from support.processes import eventually
 
 from cli.conftest import Run
 from tpukit.cli import attendance

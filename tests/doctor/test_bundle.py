@@ -50,7 +50,7 @@ def test_a_bundle_has_the_report_the_versions_the_settings_and_the_last_logs(
     environment["HTTPS_PROXY"] = "http://ada:hunter2@198.51.100.9:1"
     environment["NO_PROXY"] = "127.0.0.1"
     paths = Paths.from_environment(environment)
-    public = ensure_key_pair(paths.key_directory, "tpukit").public
+    public = ensure_key_pair(paths.key_directory).public
     secrets = {
         "account": "ada.lovelace@example.com",
         "label": "owner ada-lovelace-example-com",

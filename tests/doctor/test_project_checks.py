@@ -110,7 +110,7 @@ def os_login(key: bool) -> Break:
             },
         )
         if key:
-            ensure_key_pair(Paths.from_environment(world.environment).key_directory, "tpukit")
+            ensure_key_pair(Paths.from_environment(world.environment).key_directory)
 
     return turn_on
 
@@ -348,7 +348,7 @@ def test_a_region_without_free_addresses_is_a_failure(world: World) -> None:
 
 def test_tpukit_s_own_key_is_checked_as_soon_as_it_exists(world: World) -> None:
     folder = Paths.from_environment(world.environment).key_directory
-    key = ensure_key_pair(folder, "tpukit").private_path
+    key = ensure_key_pair(folder).private_path
     key.chmod(0o644)
     status, findings = world.doctor()
     assert (status, bad(findings)) == (1, [("SSH key", "failure")])
@@ -472,7 +472,7 @@ def test_the_quotas_of_a_type_are_shown_by_their_names(world: World, name: str) 
 
 def test_fix_makes_the_safe_repairs_and_says_each_in_a_line(world: World) -> None:
     paths = Paths.from_environment(world.environment)
-    private = ensure_key_pair(paths.key_directory, "tpukit").private_path
+    private = ensure_key_pair(paths.key_directory).private_path
     private.chmod(0o644)
     stale_hosts(world)
     done = warm_tpukit.run(["doctor", "--fix"], env=world.environment)

@@ -11,7 +11,7 @@ from http.client import HTTPConnection, HTTPException, IncompleteRead, RemoteDis
 
 import psutil
 import pytest
-from support.emulated_workers import eventually
+from support.processes import eventually
 from support.stopped_state import stopped_state
 
 from tpukit.emulator.api.http_server import (
@@ -98,7 +98,7 @@ def test_more_connections_of_the_owner_than_there_are_threads_for_are_closed(api
             assert status(connection) == 200
         with pytest.raises(RemoteDisconnected):
             status(HTTPConnection(address, timeout=60))
-    assert eventually(lambda: answered(api))
+    eventually(lambda: answered(api))
 
 
 @contextlib.contextmanager
@@ -311,7 +311,7 @@ def test_a_call_that_stalls_when_all_is_reset_is_never_carried_out(api):
     api.fault(method="nodes.create", kind="stall", seconds=600)
     with ThreadPoolExecutor() as pool:
         stalled = pool.submit(api.create, "late")
-        assert eventually(lambda: api.call("GET", FAULTS)[1]["faults"][0]["served"] == 1)
+        eventually(lambda: api.call("GET", FAULTS)[1]["faults"][0]["served"] == 1)
         assert api.call("POST", "/_emulator/v1/reset", {})[0] == 200
         with pytest.raises((ConnectionError, HTTPException)):  # not: no answer in a minute
             stalled.result(60)

@@ -22,7 +22,8 @@ from typing import Any
 
 import psutil
 import pytest
-from support.emulated_workers import USER, alive, eventually, make_key, needs_curl, needs_root
+from support.emulated_workers import USER, make_key, needs_curl, needs_root
+from support.processes import alive, eventually
 
 from tpukit.emulator.process import daemon
 from tpukit.emulator.process.home import LARGEST_LOG, EmulatorHome, RunningEmulator, exclusively
@@ -63,7 +64,7 @@ class Emulation:
         self.call(f"{PARENT}?nodeId={name}", body)
         rule = {"name": f"ssh-{name}", "allowed": [{"IPProtocol": "tcp", "ports": ["22"]}]}
         self.call("compute/v1/projects/tpukit-local/global/firewalls", rule)
-        assert eventually(lambda: self.get(name)["state"] == "READY")
+        eventually(lambda: self.get(name)["state"] == "READY")
         return self.get(name)
 
     def get(self, name: str = "n1") -> dict[str, Any]:
@@ -248,7 +249,7 @@ def test_stop_ends_everything_and_says_whether_anything_ran(emulation):
     assert daemon.running(emulation.directory) is None
     assert [alive(pid) for pid in [running.pid, running.guardian, *jobs]] == [False] * 5
     # The kernel takes back the sockets of a process that has ended.
-    assert eventually(lambda: deaf(address, port))
+    eventually(lambda: deaf(address, port))
 
 
 def test_signals_that_come_at_once_end_the_emulator_all_the_same(emulation):
@@ -256,7 +257,7 @@ def test_signals_that_come_at_once_end_the_emulator_all_the_same(emulation):
     for _ in range(200):
         with contextlib.suppress(ProcessLookupError):
             os.kill(running.pid, signal.SIGTERM)
-    assert eventually(lambda: not alive(running.guardian))
+    eventually(lambda: not alive(running.guardian))
 
 
 @pytest.mark.parametrize("victim", ["pid", "guardian"])
@@ -270,8 +271,8 @@ def test_after_kill_9_of_either_process_nothing_of_the_emulator_is_left(emulatio
     with marked_elsewhere(emulation) as process:
         os.kill(getattr(running, victim), signal.SIGKILL)
         survivors = [running.pid, running.guardian, process.pid, *jobs]
-        assert eventually(lambda: not any(alive(pid) for pid in survivors))
-    assert eventually(lambda: deaf(address, port))
+        eventually(lambda: not any(alive(pid) for pid in survivors))
+    eventually(lambda: deaf(address, port))
     assert daemon.running(emulation.directory) is None
 
 
@@ -288,7 +289,7 @@ def marked_elsewhere(emulation: Emulation) -> Iterator[subprocess.Popen[bytes]]:
 
 def test_orphans_that_ended_do_not_stay_as_zombies(shared):
     orphans = [shared.job("setsid sleep 0.1") for _ in range(3)]
-    assert eventually(lambda: not any(psutil.pid_exists(pid) for pid in orphans))
+    eventually(lambda: not any(psutil.pid_exists(pid) for pid in orphans))
 
 
 def test_stop_all_ends_every_emulator_and_what_killed_ones_have_left(emulation, tmp_path):
@@ -298,7 +299,7 @@ def test_stop_all_ends_every_emulator_and_what_killed_ones_have_left(emulation, 
     emulation.node()
     job = emulation.job("setsid sleep 1000")
     # The shell that started it may take a moment longer to go than the connection.
-    assert eventually(lambda: [worker.pid for worker in of_workers(tmp_path)] == [job])
+    eventually(lambda: [worker.pid for worker in of_workers(tmp_path)] == [job])
     running = found(emulation)
     kill_both(running)
     shutil.rmtree(emulation.directory)  # nothing but the processes themselves is left of it
@@ -313,7 +314,7 @@ def kill_both(running: RunningEmulator) -> None:
     os.kill(running.guardian, signal.SIGSTOP)
     os.kill(running.pid, signal.SIGKILL)
     os.kill(running.guardian, signal.SIGKILL)
-    assert eventually(lambda: not alive(running.pid) and not alive(running.guardian))
+    eventually(lambda: not alive(running.pid) and not alive(running.guardian))
 
 
 def test_stop_all_where_nothing_runs_makes_nothing(tmp_path):
@@ -346,14 +347,14 @@ def test_after_kill_9_nothing_of_workers_with_namespaces_is_left(tmp_path, victi
         nap = f"1003.{secrets.randbelow(10**9):09}"  # no other test of this machine sleeps so long
         emulation.ssh(f"env -i setsid sleep {nap} </dev/null >/dev/null 2>&1 &")
         # The command has returned, and its child may not be the sleep yet.
-        assert eventually(lambda: len(napping(nap)) == 1)
+        eventually(lambda: len(napping(nap)) == 1)
         sleeps = napping(nap)
         for victim in victims:
             os.kill(getattr(running, victim), signal.SIGKILL)
-        assert eventually(lambda: not any(alive(sleep.pid) for sleep in sleeps))
-        assert eventually(lambda: not alive(running.pid) and not alive(running.guardian))
+        eventually(lambda: not any(alive(sleep.pid) for sleep in sleeps))
+        eventually(lambda: not alive(running.pid) and not alive(running.guardian))
         # A killed process counts as dead before the last of its threads has closed its sockets.
-        assert eventually(lambda: deaf(address, port))
+        eventually(lambda: deaf(address, port))
         assert mounts(tmp_path) <= before
     finally:
         daemon.stop(directory)
@@ -395,7 +396,7 @@ def test_a_restart_keeps_nodes_addresses_host_keys_and_files_and_not_the_token(e
     emulation.ssh("echo kept > note")
     running = found(emulation)
     os.kill(running.pid, number)
-    assert eventually(lambda: not alive(running.guardian))
+    eventually(lambda: not alive(running.guardian))
     assert daemon.start(emulation.directory).token != running.token
     assert emulation.host_key() == before
     assert emulation.ssh("cat note") == "kept"

@@ -14,7 +14,8 @@ from typing import Any
 
 import paramiko
 import pytest
-from support.emulated_workers import NODE, EmulatedWorkers, alive, eventually
+from support.emulated_workers import NODE, EmulatedWorkers
+from support.processes import alive, eventually
 
 from tpukit.emulator.core.api_errors import ApiError
 from tpukit.emulator.faults.worker_faults import KINDS, WorkerFaults, parse_rule
@@ -83,7 +84,8 @@ def falls_silent(process: subprocess.Popen[bytes]) -> bool:
                 return False
         return True
 
-    return eventually(quiet) and process.poll() is None
+    eventually(quiet)
+    return process.poll() is None
 
 
 def _read(descriptor: int) -> bytes:
@@ -104,7 +106,7 @@ def test_a_dead_worker_drops_packets_and_comes_back_as_after_a_reboot(
         assert served(worker) == 1
         heal(worker)
         assert client.wait(60) == 255
-    assert eventually(lambda: not alive(pid))
+    eventually(lambda: not alive(pid))
     assert first_bytes(worker, 60) == b"SSH-"
 
 
@@ -121,7 +123,7 @@ def test_a_frozen_worker_accepts_answers_nothing_and_goes_on_afterwards(
             assert waiting.recv(4) == b"SSH-"
         assert client.stdout
         again = client.stdout.fileno()
-        assert eventually(lambda: b"tick" in _read(again))
+        eventually(lambda: b"tick" in _read(again))
 
 
 def test_a_frozen_worker_counts_the_connections_that_met_it(worker: EmulatedWorkers) -> None:
@@ -130,7 +132,7 @@ def test_a_frozen_worker_counts_the_connections_that_met_it(worker: EmulatedWork
         for _ in range(2):
             with pytest.raises(TimeoutError):
                 first_bytes(worker, 0.3)
-        assert eventually(lambda: served(worker) == 3)
+        eventually(lambda: served(worker) == 3)
 
 
 def test_a_refusing_worker_refuses_and_resets_and_listens_again(worker: EmulatedWorkers) -> None:
@@ -339,7 +341,7 @@ def test_frozen_workers_can_be_halted(worker: EmulatedWorkers) -> None:
     pid = int(worker.output("sleep 1000 >/dev/null 2>&1 & echo $!"))
     inflict(worker, "frozen")
     worker.host.halt(NODE)
-    assert eventually(lambda: not alive(pid))
+    eventually(lambda: not alive(pid))
 
 
 @pytest.mark.parametrize(

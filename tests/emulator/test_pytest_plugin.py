@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.emulated_workers import eventually
+from support.processes import eventually
 
 pytestmark = pytest.mark.process
 
@@ -100,7 +100,7 @@ def test_a_project_of_somebody_else_tests_its_scripts_with_the_fixtures(tmp_path
     assert "5 passed" in done.stdout
     directory = (tmp_path / "where").read_text()
     assert not Path(directory).exists()
-    assert eventually(lambda: not _mentioning(directory))
+    eventually(lambda: not _mentioning(directory))
 
 
 def test_the_plugin_costs_nothing_where_nobody_asks_for_it(tmp_path: Path) -> None:

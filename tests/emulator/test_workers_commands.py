@@ -14,13 +14,8 @@ import asyncssh
 import paramiko
 import psutil
 import pytest
-from support.emulated_workers import (
-    USER,
-    EmulatedWorkers,
-    emulated_workers,
-    eventually,
-    possible_engines,
-)
+from support.emulated_workers import USER, EmulatedWorkers, emulated_workers, possible_engines
+from support.processes import eventually
 
 pytestmark = pytest.mark.process
 
@@ -151,7 +146,7 @@ def test_without_a_terminal_a_lost_client_closes_the_pipes_and_kills_nothing(wor
     assert process.stdout.readline() == b"here\n"
     process.kill()
     process.wait()
-    assert eventually((worker.home() / "after").exists)
+    eventually((worker.home() / "after").exists)
 
 
 def test_with_a_terminal_a_lost_client_hangs_up(worker):
@@ -162,7 +157,7 @@ def test_with_a_terminal_a_lost_client_hangs_up(worker):
     assert process.stdout.readline().strip() == b"here"
     process.kill()
     process.wait()
-    assert eventually((worker.home() / "hung-up").exists)
+    eventually((worker.home() / "hung-up").exists)
 
 
 def test_a_detached_job_outlives_its_connection(worker):

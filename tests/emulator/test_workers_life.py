@@ -19,12 +19,11 @@ from support.emulated_workers import (
     NODE,
     USER,
     EmulatedWorkers,
-    alive,
     emulated_workers,
-    eventually,
     make_key,
     portable,
 )
+from support.processes import alive, eventually
 
 from tpukit.emulator.api.service import Service
 from tpukit.emulator.core.emulator_clock import EmulatorClock
@@ -119,7 +118,7 @@ def test_halt_ends_listeners_connections_and_every_process(worker):
         channel.exec_command("echo $$; sleep 1002")
         attached = int(channel.makefile().readline())
         worker.host.halt(NODE)
-        assert eventually(lambda: not client.get_transport().is_active())
+        eventually(lambda: not client.get_transport().is_active())
     assert [alive(pid) for pid in (detached, stubborn, attached)] == [False, False, False]
     with pytest.raises(ConnectionRefusedError):
         connect(worker, timeout=60)
@@ -130,7 +129,7 @@ def test_a_worker_that_goes_down_says_so_before_it_ends_anything(worker):
     says = "systemctl is-system-running >seen"
     note = f"trap '{says}; exit' TERM; touch here; while :; do sleep 0.02; done"
     worker.output(f'setsid sh -c "{note}" </dev/null >/dev/null 2>&1 &')
-    assert eventually((worker.home() / "here").exists)
+    eventually((worker.home() / "here").exists)
     worker.host.halt(NODE)
     assert (worker.home() / "seen").read_text() == "stopping\n"
     worker.boot()
@@ -271,7 +270,7 @@ def test_a_worker_that_is_given_up_while_it_starts_listens_no_more(tmp_path):
         workers.rules.worker_faults.add([{"fault": "frozen"}])
         with pytest.raises(TimeoutError):
             workers.boot()
-        assert eventually(lambda: refused(workers))
+        eventually(lambda: refused(workers))
 
 
 def test_two_emulators_never_give_the_same_address(workers, tmp_path):
@@ -325,9 +324,9 @@ def in_tmux(workers: EmulatedWorkers) -> None:
         said = "hostname | sed s,.*-,, > $HOME/who; exec sleep 1000"
         workers.output(f"tmux new-session -d -s same '{said}' && tmux list-sessions", index=index)
         who = workers.home(index) / "who"
-        assert eventually(lambda w=who: w.exists() and w.read_text().strip())
+        eventually(lambda w=who: w.exists() and w.read_text().strip())
         assert who.read_text() == f"{index}\n"
     server = int(workers.output("tmux display-message -p '#{pid}'"))
     assert alive(server)
     workers.host.halt(NODE)
-    assert eventually(lambda: not alive(server))
+    eventually(lambda: not alive(server))

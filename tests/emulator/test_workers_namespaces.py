@@ -21,12 +21,11 @@ from support.emulated_workers import (
     NODE,
     USER,
     EmulatedWorkers,
-    alive,
     emulated_workers,
-    eventually,
     namespaces,
     needs_root,
 )
+from support.processes import alive, eventually
 
 pytestmark = pytest.mark.process
 
@@ -203,7 +202,7 @@ def test_a_worker_that_nobody_talks_to_has_no_process(pair):
     assert first_processes(pair) == []
     pair.output("true", index=1)
     # Of the command nothing is left: unshare, and the first process beneath it.
-    assert eventually(lambda: len(first_processes(pair)) == 2)
+    eventually(lambda: len(first_processes(pair)) == 2)
 
 
 @needs_root
@@ -224,10 +223,10 @@ def test_a_worker_that_killed_its_first_process_comes_back_with_its_files(worker
     workers.allocate()
     workers.boot()
     workers.output("sudo touch /etc/kept")
-    assert eventually(lambda: len(first_processes(workers)) == 2)
+    eventually(lambda: len(first_processes(workers)) == 2)
     holder, *_ = first_processes(workers)  # what of a command has not yet gone comes behind
     os.kill(holder, 9)
-    assert eventually(lambda: not first_processes(workers))
+    eventually(lambda: not first_processes(workers))
     assert workers.output("ls /etc/kept; hostname").split() == [
         "/etc/kept",
         workers.records[0].hostname,

@@ -12,12 +12,12 @@ from support.emulated_workers import (
     NODE,
     EmulatedWorkers,
     emulated_workers,
-    eventually,
     namespaces,
     needs_curl,
     needs_root,
     portable,
 )
+from support.processes import eventually
 
 from emulator.conftest import PLACE
 from tpukit.emulator.workers.guest_attributes import LARGEST_VALUE, read_attributes, write_attribute
@@ -67,7 +67,7 @@ def test_the_start_up_script_runs_once_at_each_boot_before_any_login(tmp_path, e
                     folder / "home" / "root" / "marks",
                 )
                 ended = "startup-script exit status 3\n"
-                assert eventually(lambda j=journal, n=times, e=ended: read(j).count(e) == n)
+                eventually(lambda j=journal, n=times, e=ended: read(j).count(e) == n)
                 assert read(marks) == f"{worker.index} none\n" * times
                 said = f"startup-script: boot of {worker.hostname} by "
                 assert read(journal).count(said) == times
@@ -96,15 +96,13 @@ def test_a_script_that_runs_is_ended_with_its_worker_and_one_that_cannot_start_i
     workers.allocate()
     boot(workers, "#!/no/such/interpreter\n")
     journal = workers.directory / "workers" / workers.records[0].hostname / "etc/startup-script.log"
-    assert eventually(
-        lambda: "exit status 12" in read(journal)
-    )  # 126 or 127, as bash's version says
+    eventually(lambda: "exit status 12" in read(journal))  # 126 or 127, as bash's version says
     workers.host.halt(NODE)
     boot(workers, "sleep 1000 & echo began $!\nwait")
-    assert eventually(lambda: "began" in read(journal))
+    eventually(lambda: "began" in read(journal))
     pid = read(journal).rpartition("began ")[2].strip()
     workers.host.halt(NODE)
-    assert eventually(lambda: not os.path.exists(f"/proc/{pid}"))
+    eventually(lambda: not os.path.exists(f"/proc/{pid}"))
 
 
 @pytest.mark.slow

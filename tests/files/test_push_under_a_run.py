@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.openssh_server import UbuntuServer, eventually
+from support.openssh_server import UbuntuServer
+from support.processes import eventually
 from support.transfer_workers import ByteCounter
 
 from tpukit.clock import Deadline, SystemClock

@@ -29,7 +29,7 @@ TARGET = "./project"
 
 @pytest.fixture(scope="module")
 def key(tmp_path_factory: pytest.TempPathFactory) -> KeyPair:
-    return ensure_key_pair(tmp_path_factory.mktemp("keys") / "private", "tester")
+    return ensure_key_pair(tmp_path_factory.mktemp("keys") / "private")
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 from support.agent_program import put_agent
-from support.openssh_server import eventually
+from support.processes import eventually
 from support.transfer_workers import (
     NEVER,
     SIZE,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from support.agent_program import agent_words
-from support.openssh_server import eventually
+from support.processes import eventually
 from support.transfer_workers import NEVER, SIZE, ByteCounter, CuttingGauge, Fleet, fleet, verbs
 
 from files.test_upload import file_to, leftovers, send, staged

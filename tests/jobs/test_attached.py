@@ -18,6 +18,7 @@ import psutil
 import pytest
 from support.clocks import HandClock, SteppedClock
 from support.openssh_server import UbuntuServer, sshd_path
+from support.processes import alive
 from support.ssh_fixtures import ALL_OURS, ubuntus_or_ours
 from support.ssh_server import Server
 
@@ -77,13 +78,6 @@ def pids(servers: Sequence[Server]) -> list[int]:
     files = [server.home / name for server in servers for name in ("child", "leader")]
     servers[0].wait_until(lambda: all(file.exists() and file.read_text() for file in files))
     return [int(file.read_text()) for file in files]
-
-
-def gone(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 @ALL_OURS
@@ -174,7 +168,7 @@ def test_fail_fast_ends_the_command_on_the_others(
     assert isinstance(results[0].error, CommandCancelled)
     assert isinstance(results[2].error, CommandCancelled)
     assert len(found) == 4
-    assert all(gone(pid) for pid in found)
+    assert not any(map(alive, found))
 
 
 def test_fail_fast_starts_nothing_more(workers: list[RemoteWorker], servers: list[Server]) -> None:
@@ -205,7 +199,7 @@ def test_a_worker_s_own_limit_ends_its_command_and_no_other(
     assert [result.error is None for result in results] == [True, False, True]
     assert isinstance(results[1].error, DeadlinePassed)
     assert results[1].error.why == "its processes that could be found were ended"
-    assert all(gone(pid) for pid in pids([servers[1]]))
+    assert not any(map(alive, pids([servers[1]])))
 
 
 def test_an_interrupt_ends_the_command_everywhere(
@@ -224,7 +218,7 @@ def test_an_interrupt_ends_the_command_everywhere(
         going.on_all(workers)
     assert going.remains == ()
     assert len(found) == 6
-    assert all(gone(pid) for pid in found)
+    assert not any(map(alive, found))
 
 
 def test_an_interrupt_ends_what_a_lost_connection_has_left(
@@ -242,7 +236,7 @@ def test_an_interrupt_ends_what_a_lost_connection_has_left(
     with pytest.raises(Interrupted), meanwhile(interrupt):
         going.on_all(workers)
     assert going.remains == ()
-    assert all(gone(pid) for pid in found)
+    assert not any(map(alive, found))
 
 
 #: Says that it is there, then notes each Ctrl-C, and saves for some seconds after the first one.
@@ -306,7 +300,7 @@ def test_an_interrupt_says_whom_it_did_not_reach(
     (left,) = going.remains
     assert left.startswith("the command on demo worker 1 ")
     for pid in pids([servers[1]]):
-        if not gone(pid):
+        if alive(pid):
             os.kill(pid, signal.SIGKILL)
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from support.agent_program import agent_words, ask_agent
 from support.clocks import HandClock, HastyClock
-from support.openssh_server import eventually
+from support.processes import eventually
 from support.ssh_fixtures import OURS, Within, ubuntu_or_ours
 from support.ssh_server import Server
 

@@ -14,10 +14,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import psutil
 import pytest
 from support.agent_program import agent_words
-from support.openssh_server import eventually
+from support.processes import alive, eventually
 from support.ssh_fixtures import OURS, Within, ubuntu_or_ours
 from support.ssh_server import Server
 
@@ -80,7 +79,7 @@ def start(connect: Callable[[], Connection], server: Server, within: Within) -> 
 
     yield start
     for pid in begun:
-        if not gone(pid):
+        if alive(pid):
             os.kill(pid, 9)
 
 
@@ -91,13 +90,6 @@ def end(connection: Connection) -> End:
         return end_processes(connection, SystemClock(), **options)
 
     return end
-
-
-def gone(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
 
 
 def status(server: Server, job: str = JOB) -> str:
@@ -127,7 +119,7 @@ def test_a_job_s_whole_family_is_ended(start: Start, end: End, server: Server) -
         wanted=3,
     )
     report = end()
-    assert all(gone(pid) for pid in pids)
+    assert not any(map(alive, pids))
     assert report.forced == 0
     assert status(server) == "143"
 
@@ -144,7 +136,7 @@ def test_a_program_that_ends_in_order_tells_its_own_status(
 def test_a_program_that_ignores_term_gets_kill(start: Start, end: End, server: Server) -> None:
     (pid,) = start("trap '' TERM; echo $$ >>pids; while :; do sleep 0.05; done")
     report = end(grace=0.3)
-    assert gone(pid)
+    assert not alive(pid)
     assert report.forced > 0
     assert status(server) == "137"
 
@@ -205,7 +197,7 @@ def test_a_lost_job_is_not_said_to_have_been_ended(start: Start, end: End, serve
     folder = server.home / ".tpukit" / "jobs" / JOB
     os.kill(int((folder / "pid").read_text().split()[0]), signal.SIGKILL)
     (server.home / "go").touch()
-    server.wait_until(lambda: gone(pid))
+    server.wait_until(lambda: not alive(pid))
     assert end().ended == 0
     assert not (folder / "status").exists()
 
@@ -219,7 +211,7 @@ def test_of_a_job_whose_runner_is_gone_the_end_says_how_it_ended(
     folder = server.home / ".tpukit" / "jobs" / JOB
     os.kill(int((folder / "pid").read_text().split()[0]), signal.SIGKILL)
     end(grace=30.0 if answer else 0.3)
-    assert gone(pid)
+    assert not alive(pid)
     assert status(server) == left
     assert (folder / "status").stat().st_uid == folder.stat().st_uid
 

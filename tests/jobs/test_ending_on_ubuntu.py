@@ -7,12 +7,13 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
-import psutil
 import pytest
 from support.clocks import HandClock
 from support.login_account import Account
-from support.openssh_server import UbuntuServer, eventually
+from support.openssh_server import UbuntuServer
+from support.processes import eventually, sleepers
 from support.ssh_fixtures import Within
 
 from tpukit.clock import Clock, SystemClock
@@ -41,17 +42,6 @@ def seconds() -> Iterator[str]:
     yield found
     for sleeper in sleepers(found):
         sleeper.kill()
-
-
-def sleepers(seconds: str) -> list[psutil.Process]:
-    """Return the sleeps of so many seconds that live."""
-    listed = psutil.process_iter(["cmdline", "status"])
-    return [
-        each
-        for each in listed
-        if each.info["cmdline"] == ["sleep", seconds]
-        and each.info["status"] != psutil.STATUS_ZOMBIE
-    ]
 
 
 @contextmanager
@@ -141,48 +131,47 @@ def test_what_cannot_be_ended_is_named(
     assert told.endswith(": sudo asks for a password there")
 
 
-def test_a_program_that_knows_ctrl_c_can_save(worker: RemoteWorker, ubuntu: UbuntuServer) -> None:
-    program = (
-        "import time\ntry: open('begun', 'w').close(); time.sleep(1000)\n"
-        "except KeyboardInterrupt: open('saved', 'w').close()"
-    )
-    request = CommandRequest(f'python3 -c "{program}"', grace=1000.0)
+_LOOP = "while :; do sleep 0.05; done"
+_SAVES = """
+import time
+try: open('begun', 'w').close(); time.sleep(1000)
+except KeyboardInterrupt: open('told', 'w').close()
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "how"),
+    [
+        pytest.param(f'python3 -c "{_SAVES}"', {"grace": 1000.0}, id="Ctrl-C"),
+        pytest.param(
+            f"trap : INT; trap ': >told; exit' TERM; : >begun; {_LOOP}",
+            {"grace": 1.0},
+            id="TERM after half of the grace",
+        ),
+        *(
+            pytest.param(
+                f"trap ': >told; exit' {name}; : >begun; {_LOOP}", {"first": name}, id=name
+            )
+            for name in ("HUP", "USR1")
+        ),
+    ],
+)
+def test_a_program_that_knows_a_signal_can_save(
+    worker: RemoteWorker, ubuntu: UbuntuServer, command: str, how: dict[str, Any]
+) -> None:
+    request = CommandRequest(command, **how)
     with running(worker, request, (ubuntu.home / "begun").exists, SystemClock()) as (going, _):
         going.stop()
-    assert (ubuntu.home / "saved").exists()
+    assert (ubuntu.home / "told").exists()
 
 
 def test_what_ignores_int_gets_term_at_once(worker: RemoteWorker, ubuntu: UbuntuServer) -> None:
     """As every command does that a script has put into the background."""
-    loop = "while :; do sleep 0.05; done"
-    command = f"trap '' INT; trap ': >told; exit' TERM; : >begun; {loop}"
+    command = f"trap '' INT; trap ': >told; exit' TERM; : >begun; {_LOOP}"
     request = CommandRequest(command, grace=100.0)
     with running(worker, request, (ubuntu.home / "begun").exists, SystemClock()) as (going, _):
         threading.Thread(target=going.stop, daemon=True).start()
         eventually((ubuntu.home / "told").exists, 30)
-
-
-def test_what_goes_on_after_int_gets_term_in_half_of_the_grace(
-    worker: RemoteWorker, ubuntu: UbuntuServer
-) -> None:
-    loop = "while :; do sleep 0.05; done"
-    command = f"trap : INT; trap ': >told; exit' TERM; : >begun; {loop}"
-    request = CommandRequest(command, grace=1.0)
-    with running(worker, request, (ubuntu.home / "begun").exists, SystemClock()) as (going, _):
-        going.stop()
-    assert (ubuntu.home / "told").exists()
-
-
-@pytest.mark.parametrize("name", ["HUP", "USR1"])
-def test_the_first_signal_can_be_chosen(
-    worker: RemoteWorker, ubuntu: UbuntuServer, name: str
-) -> None:
-    request = CommandRequest(
-        f"trap ': >told; exit' {name}; : >begun; while :; do sleep 0.05; done", first=name
-    )
-    with running(worker, request, (ubuntu.home / "begun").exists, SystemClock()) as (going, _):
-        going.stop()
-    assert (ubuntu.home / "told").exists()
 
 
 def test_a_command_of_sudo_s_has_its_environment(worker: RemoteWorker) -> None:

@@ -18,7 +18,8 @@ from pathlib import Path
 import psutil
 import pytest
 from support.clocks import HandClock, HastyClock
-from support.openssh_server import UbuntuServer, eventually
+from support.openssh_server import UbuntuServer
+from support.processes import eventually
 from support.ssh_fixtures import Within
 
 from tpukit.clock import Deadline

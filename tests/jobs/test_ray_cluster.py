@@ -15,6 +15,7 @@ import psutil
 import pytest
 from support import ray_stand_in
 from support.clocks import HastyClock
+from support.processes import alive
 from support.ray_stand_in import lose, starts
 from support.ssh_fixtures import ubuntus_or_ours
 from support.ssh_server import Server
@@ -63,13 +64,6 @@ def ray(workers: list[RemoteWorker]) -> RayCluster:
 
 def soon(seconds: float = 20.0) -> Deadline:
     return Deadline.after(CLOCK, seconds)
-
-
-def lives(number: int) -> bool:
-    try:
-        return psutil.Process(number).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def test_the_head_starts_first_and_a_second_call_starts_nothing(
@@ -253,7 +247,7 @@ def test_down_ends_every_process(ray: RayCluster, cluster: Path) -> None:
     nodes = [json.loads(file.read_text())[0] for file in cluster.glob("*.node")]
     ray.down()
     assert len(nodes) == 3
-    assert not any(map(lives, nodes))
+    assert not any(map(alive, nodes))
     assert [node.alive for node in ray.nodes()] == [False] * 3
     ray.down()  # and again: there is nothing to end
 

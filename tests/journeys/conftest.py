@@ -35,6 +35,5 @@ def tpukit(first_up: FirstUp) -> Tpukit:
 @pytest.fixture
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tpukit]:
     """The program with a home of its own, for what would disturb the shared emulator."""
-    tpukit = Tpukit(tmp_path_factory.mktemp("alone"))
-    yield tpukit
-    tpukit("emulator", "stop")
+    with Tpukit(tmp_path_factory.mktemp("alone")) as tpukit:
+        yield tpukit

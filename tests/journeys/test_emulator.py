@@ -6,12 +6,11 @@ import json
 import os
 import secrets
 import signal
-import time
-from collections.abc import Callable
 
 import psutil
 import pytest
 from support.command_line import Tpukit
+from support.processes import eventually, sleepers
 
 pytestmark = pytest.mark.journey
 
@@ -19,7 +18,7 @@ pytestmark = pytest.mark.journey
 def test_a_slice_outlives_the_emulator_that_made_it(tpukit: Tpukit) -> None:
     before = _described(tpukit)
     tpukit.succeeds("emulator", "stop")
-    _eventually(lambda: not tpukit.processes())
+    eventually(lambda: not tpukit.processes())
     tpukit.succeeds("emulator", "start")
     assert _described(tpukit) == before
     document = tpukit.document("--local", "up", "v3-8", "demo")
@@ -40,7 +39,7 @@ def test_a_killed_emulator_takes_every_process_with_it_and_keeps_its_slices(
 ) -> None:
     busy = _make_busy(alone)
     _kill(alone, victims)
-    _eventually(lambda: not alone.processes() and not _sleepers(busy))
+    eventually(lambda: not alone.processes() and not sleepers(busy))
     (slice_,) = alone.slices("busy")
     assert slice_["state"] == "READY"
 
@@ -51,7 +50,7 @@ def test_what_an_emulator_killed_with_its_guardian_left_is_ended_by_the_next(
     busy = _make_busy(alone)
     _kill(alone, ["guardian", "pid"])
     assert alone.slices("busy")
-    _eventually(lambda: not _sleepers(busy))
+    eventually(lambda: not sleepers(busy))
 
 
 def test_a_python_file_where_the_user_stands_is_not_imported(alone: Tpukit) -> None:
@@ -69,19 +68,8 @@ def _make_busy(tpukit: Tpukit) -> str:
     seconds = f"3600.{secrets.randbelow(10**12)}"
     sleep = f"sleep {seconds} >/dev/null 2>&1 </dev/null"
     tpukit.succeeds("--local", "ssh", "busy", "--", f"setsid {sleep} & setsid -f {sleep}")
-    _eventually(lambda: len(_sleepers(seconds)) == 2)
+    eventually(lambda: len(sleepers(seconds)) == 2)
     return seconds
-
-
-def _sleepers(seconds: str) -> list[psutil.Process]:
-    """Return the programs of `_make_busy` that live, inside of whatever namespaces."""
-    listed = psutil.process_iter(["cmdline", "status"])
-    return [
-        each
-        for each in listed
-        if each.info["cmdline"] == ["sleep", seconds]
-        and each.info["status"] != psutil.STATUS_ZOMBIE
-    ]
 
 
 def _kill(tpukit: Tpukit, victims: list[str]) -> None:
@@ -90,10 +78,3 @@ def _kill(tpukit: Tpukit, victims: list[str]) -> None:
     for victim in victims:
         assert "tpukit.emulator" in psutil.Process(running[victim]).cmdline()
         os.kill(running[victim], signal.SIGKILL)
-
-
-def _eventually(holds: Callable[[], bool], seconds: float = 60.0) -> None:
-    give_up_at = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < give_up_at, "it did not come to pass"
-        time.sleep(0.05)

@@ -18,9 +18,8 @@ pytestmark = pytest.mark.journey
 
 @pytest.fixture
 def tpukit(tmp_path: Path) -> Iterator[Tpukit]:
-    tpukit = Tpukit(tmp_path)
-    yield tpukit
-    tpukit("emulator", "stop")
+    with Tpukit(tmp_path) as tpukit:
+        yield tpukit
 
 
 @needs_root

@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 from support.command_line import Tpukit
-from support.emulated_workers import eventually
 from support.machines import STATE, Machine, machines_home, needs_machines
 from support.openssh_workers import running
+from support.processes import eventually
 
 # The first test builds the root file system, which other long tests slow down.
 pytestmark = [pytest.mark.journey, pytest.mark.full_size, pytest.mark.timeout(1800)]
@@ -53,7 +53,7 @@ def traces(tpukit: Tpukit) -> list[object]:
 
 @needs_machines
 def test_a_worker_is_a_system_of_its_own_with_google_s_services(machine: Machine) -> None:
-    assert eventually(lambda: machine("systemctl is-system-running || true") == "running")
+    eventually(lambda: machine("systemctl is-system-running || true") == "running")
     seen = machine("cat /proc/1/comm; sudo id -un; grep -o 'session-.*scope' /proc/self/cgroup")
     assert seen.split()[:2] == ["systemd", "root"]
     assert seen.split()[2].startswith("session-")
@@ -67,7 +67,7 @@ def test_a_run_ends_with_all_that_escaped_from_its_session(machine: Machine) -> 
     script = "sudo setsid -f sleep 7001; env -i setsid -f sleep 7002; sleep 7003"
     words = ("--run-id", "escapes", "--detach", "--", script)
     machine.tpukit.succeeds("--local", "run", machine.name, *words)
-    assert eventually(lambda: machine("pgrep -fc 'sleep 700[123]$' || true") >= "3")
+    eventually(lambda: machine("pgrep -fc 'sleep 700[123]$' || true") >= "3")
     machine.tpukit.succeeds("--local", "kill", machine.name, "escapes")
     assert machine("pgrep -fa '^sleep 700[123]$' || true") == ""
 
@@ -77,7 +77,7 @@ def test_ctrl_c_ends_all_that_escaped_from_an_attached_run(machine: Machine) -> 
     leaves = 'sudo su -l "$(id -un)" -c "setsid -f sleep 7010"'  # for another control group
     script = f"sudo setsid -f sleep 7005; env -i setsid -f sleep 7006; {leaves}; sleep 7007"
     with running(machine.tpukit, "--local", "run", machine.name, "--", script) as process:
-        assert eventually(lambda: machine("pgrep -fc '^sleep 70(0[567]|10)$' || true") >= "4")
+        eventually(lambda: machine("pgrep -fc '^sleep 70(0[567]|10)$' || true") >= "4")
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=60)
     assert "why: the command and its control group were ended on every worker" in told
@@ -89,14 +89,14 @@ def test_ctrl_c_ends_all_that_escaped_from_an_attached_run(machine: Machine) -> 
 def test_a_run_whose_client_was_killed_is_listed_and_ended(machine: Machine) -> None:
     script = "sudo setsid -f sleep 7008; exec sleep 7009"
     with running(machine.tpukit, "--local", "run", machine.name, "--", script) as process:
-        assert eventually(lambda: machine("pgrep -fc 'sleep 700[89]$' || true") >= "2")
+        eventually(lambda: machine("pgrep -fc 'sleep 700[89]$' || true") >= "2")
         process.kill()
 
     def left() -> list[str]:
         jobs = json.loads(machine.tpukit.succeeds("--local", "jobs", machine.name, "--json").stdout)
         return [job["run"] for job in jobs["jobs"] if job["state"] == "attached, client gone"]
 
-    assert eventually(lambda: len(left()) == 1)
+    eventually(lambda: len(left()) == 1)
     machine.tpukit.succeeds("--local", "kill", machine.name, *left())
     assert machine("pgrep -fa '^sleep 700[89]$' || true") == ""
 
@@ -109,7 +109,7 @@ def test_a_run_that_a_reboot_ends_is_lost_whatever_its_program_says(machine: Mac
     words = ("--run-id", run, "--detach", "--", script)
     machine.tpukit.succeeds("--local", "run", machine.name, *words)
     log = ("--local", "logs", machine.name, run)
-    assert eventually(lambda: "begun" in machine.tpukit(*log).stdout)
+    eventually(lambda: "begun" in machine.tpukit(*log).stdout)
     machine.reboot()
     shown = machine.tpukit.succeeds("--local", "jobs", machine.name, run).stdout
     assert "lost" in shown, shown
@@ -134,7 +134,7 @@ def test_a_package_waits_for_unattended_upgrades(machine: Machine) -> None:
     words = ("--local", "provision", "apply", machine.name, "apt:quick")
     with machine.tpukit.start(*words) as applying:
         log = ".tpukit/jobs/provision-apt*/log"
-        assert eventually(lambda: "waiting" in machine(f"cat {log} 2>/dev/null || true"))
+        eventually(lambda: "waiting" in machine(f"cat {log} 2>/dev/null || true"))
         assert "unattended-upgrade" in machine(f"cat {log}")
         machine("sudo touch /run/go-on")
         applying.communicate(timeout=120)

@@ -13,10 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 from support.command_line import Tpukit
-from support.openssh_workers import eventually
-
-from tpukit.emulator.control_client import EmulatorClient
-from tpukit.emulator.process import daemon
+from support.processes import eventually
 
 pytestmark = pytest.mark.journey
 
@@ -101,7 +98,7 @@ def test_jupyter_that_ends_by_itself_ends_the_command_which_says_how(tpukit: Tpu
 def test_a_lost_connection_is_made_again_to_the_same_jupyter_whose_lease_goes_on(
     tpukit: Tpukit,
 ) -> None:
-    emulator = control(tpukit)
+    emulator = tpukit.emulator
     with opened(tpukit) as (process, url):
         before = jupyters(tpukit)
         address, _, token = url.partition("/?token=")
@@ -120,12 +117,6 @@ def test_a_lost_connection_is_made_again_to_the_same_jupyter_whose_lease_goes_on
         renewed = lease.stat().st_mtime
         eventually(lambda: lease.stat().st_mtime > renewed, seconds=180)
     assert process.returncode == 130
-
-
-def control(tpukit: Tpukit) -> EmulatorClient:
-    running = daemon.running(tpukit.home / "tpukit" / "state" / "emulator")
-    assert running
-    return EmulatorClient(running.url, running.token)
 
 
 def lease_of(tpukit: Tpukit) -> Path:

@@ -15,11 +15,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
 from support.command_line import Finished, Tpukit
 from support.login_account import GREETING, TITLE
-from support.openssh_workers import OpenSshWorkers, eventually, openssh_workers, running
+from support.openssh_workers import OpenSshWorkers, openssh_workers, running
+from support.processes import eventually, sleepers
 
 from tpukit.text import sanitize
 
@@ -397,17 +397,6 @@ def test_a_greeting_that_ends_no_line_is_in_nobody_s_way(
     tpukit.succeeds("cp", "pod:file", str(tmp_path / "back"))
     tpukit.succeeds("push", "pod", str(tree))
     assert (tmp_path / "back").read_text() == "contents\n"
-
-
-def sleepers(seconds: str) -> list[psutil.Process]:
-    """Return the sleeps of so many seconds that live."""
-    listed = psutil.process_iter(["cmdline", "status"])
-    return [
-        each
-        for each in listed
-        if each.info["cmdline"] == ["sleep", seconds]
-        and each.info["status"] != psutil.STATUS_ZOMBIE
-    ]
 
 
 def test_a_worker_that_is_lost_while_its_log_is_followed_is_told_and_given_up(

@@ -19,7 +19,7 @@ import pytest
 from support.browser import needs_chromium, visited
 from support.command_line import Finished, Tpukit
 from support.emulated_workers import needs_root
-from support.openssh_workers import eventually
+from support.processes import eventually
 
 pytestmark = pytest.mark.journey
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 from support.command_line import Tpukit
-from support.emulated_workers import eventually
+from support.processes import eventually
 
 #: Ray and JAX on four workers.
 pytestmark = pytest.mark.gigabytes
@@ -95,10 +95,10 @@ def test_tasks_run_on_all_workers_also_after_a_preemption(slices: Tpukit) -> Non
         assert "nodes 4" in submit(slices, variables)
         slices.succeeds("watch", "two", "--ray", "one,two", "--detach")
         slices.succeeds("emulator", "preempt", "two")
-        assert eventually(lambda: recovered(slices), 300), slices.succeeds("watch", "--list", "two")
+        eventually(lambda: recovered(slices), 300), slices.succeeds("watch", "--list", "two")
         assert "nodes 4" in submit(slices, variables)
         slices.succeeds("watch", "two", "--stop")
         dashboard.terminate()
     slices.succeeds("ray", "down", "one,two")
     # A process that Ray itself has started ends as soon as it misses its node.
-    assert eventually(lambda: not rays(slices), 30), rays(slices)
+    eventually(lambda: not rays(slices), 30), rays(slices)

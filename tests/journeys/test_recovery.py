@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from support.command_line import Tpukit
 from support.pages import needs_gcloud
+from support.processes import eventually
 
 Factory = pytest.TempPathFactory
 
@@ -51,14 +52,6 @@ def portable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tpukit]:
     tpukit("emulator", "stop")
 
 
-def eventually(claim: str, holds: Callable[[], bool], seconds: float = 60.0) -> None:
-    """Wait until it holds; fail with the claim where it does not in time."""
-    until = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < until, claim
-        time.sleep(0.05)
-
-
 def number(path: Path) -> int:
     return int(path.read_text()) if path.exists() else 0
 
@@ -87,8 +80,8 @@ def test_a_job_goes_on_through_losses_in_a_row_and_never_runs_twice(
     watch = portable.start("watch", "demo", "--run-id", "train", "--", "sh", str(job))
     table = ["LOSS  HOW        COUNT BEFORE  RESUMED AT  SECONDS"]
     for loss in range(losses):
-        eventually("it starts", partial(begun, starts, loss + 1))
-        eventually("it counts", partial(counted, count, number(count) + 3))
+        eventually(partial(begun, starts, loss + 1))
+        eventually(partial(counted, count, number(count) + 3))
         if loss == losses // 2:
             watch.kill()
             watch.communicate()
@@ -96,7 +89,7 @@ def test_a_job_goes_on_through_losses_in_a_row_and_never_runs_twice(
         how = ("--vanish",) if loss % 2 else ()
         before, since = number(count), time.monotonic()
         portable.succeeds("emulator", "preempt", "demo", *how)
-        eventually("it starts again", partial(begun, starts, loss + 2), 120)
+        eventually(partial(begun, starts, loss + 2), 120)
         seconds = time.monotonic() - since
         resumed = lines(starts)[-1]
         kind = "vanished" if how else "PREEMPTED"
@@ -131,15 +124,17 @@ def test_a_job_on_all_workers_of_a_group_of_compute_engine_goes_on_after_preempt
     watch = portable.start("watch", "demo", "--run-id", "train", "--", *command)
     for loss in range(2):
         for file in starts:
-            eventually("it starts", partial(begun, file, loss + 1), 120)
-            eventually("it counts", partial(counted, file.parent / "count", lines(file)[-1] + 3))
+            eventually(partial(begun, file, loss + 1), 120)
+            eventually(
+                partial(counted, file.parent / "count", lines(file)[-1] + 3), claim="it counts"
+            )
         portable.succeeds("emulator", "preempt", "demo")
         if loss == 0:
             watch.kill()
             watch.communicate()
             watch = portable.start("watch", "demo")
     for file in starts:
-        eventually("it starts again", partial(begun, file, 3), 120)
+        eventually(partial(begun, file, 3), 120)
     (tmp_path / "finish").touch()
     out, err = watch.communicate(timeout=60)
     assert watch.returncode == 0, out + err
@@ -194,7 +189,9 @@ def test_a_detached_watch_says_whether_its_command_runs_and_where_it_starts(
     second = portable("watch", "demo", "--run-id", "other", "--", "true")
     assert second.returncode == 5, second.stderr
     os.kill(listed["process"], signal.SIGKILL)
-    eventually("it is gone", lambda: "not running" in portable.succeeds("watch", "--list").stdout)
+    eventually(
+        lambda: "not running" in portable.succeeds("watch", "--list").stdout, claim="it is gone"
+    )
 
 
 def test_up_keep_comes_through_a_loss_at_each_of_its_stages(portable: Tpukit) -> None:

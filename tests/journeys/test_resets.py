@@ -9,9 +9,6 @@ from collections.abc import Iterator
 import pytest
 from support.command_line import Tpukit
 
-from tpukit.emulator.control_client import EmulatorClient
-from tpukit.emulator.process import daemon
-
 pytestmark = [pytest.mark.journey, pytest.mark.full_size]
 
 WORKERS, BATCH = 4, 1_000
@@ -26,12 +23,6 @@ def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tpukit]:
     tpukit.succeeds("firewall", "apply", "pod")
     yield tpukit
     tpukit("emulator", "stop")
-
-
-def control(tpukit: Tpukit) -> EmulatorClient:
-    running = daemon.running(tpukit.home / "tpukit" / "state" / "emulator")
-    assert running
-    return EmulatorClient(running.url, running.token)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +45,7 @@ def test_resets_lose_no_line_repeat_none_and_run_nothing_twice(
         "done; exit $TPUKIT_WORKER"
     )
     four.succeeds("run", "pod", "--detach", "--run-id", "long", "--", command)
-    emulator, chance = control(four), random.Random(4)
+    emulator, chance = four.emulator, random.Random(4)
     for _ in range(resets):
         emulator.add_worker_fault(
             {"node": "pod", "fault": "cut", "times": 1, "bytes": chance.randrange(2_000, 40_000)}

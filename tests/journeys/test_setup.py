@@ -30,9 +30,8 @@ git config --system url.file:///opt/omz.insteadOf https://github.com/ohmyzsh/ohm
 
 @pytest.fixture
 def tpukit(tmp_path: Path) -> Iterator[Tpukit]:
-    tpukit = Tpukit(tmp_path)
-    yield tpukit
-    tpukit("emulator", "stop")
+    with Tpukit(tmp_path) as tpukit:
+        yield tpukit
 
 
 def on(tpukit: Tpukit, name: str, line: str) -> str:

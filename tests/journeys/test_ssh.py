@@ -20,7 +20,8 @@ from pathlib import Path
 
 import pytest
 from support.command_line import Tpukit
-from support.openssh_workers import OpenSshWorkers, eventually, openssh_workers
+from support.openssh_workers import OpenSshWorkers, openssh_workers
+from support.processes import eventually
 from support.warm_tpukit import TPUKIT
 
 from tpukit.paths import Paths

@@ -14,11 +14,10 @@ from urllib.request import Request, urlopen
 import psutil
 import pytest
 from support.command_line import Finished, Tpukit
-from support.openssh_workers import OpenSshWorkers, eventually, openssh_workers, running
+from support.openssh_workers import OpenSshWorkers, openssh_workers, running
+from support.processes import eventually
 
-from tpukit.emulator.control_client import EmulatorClient
 from tpukit.emulator.core.places import PROJECT, ZONE
-from tpukit.emulator.process import daemon
 
 pytestmark = pytest.mark.journey
 
@@ -43,7 +42,7 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tpukit]:
 def pod(one: Tpukit) -> Iterator[Tpukit]:
     """The same, and no fault left behind."""
     yield one
-    control(one).clear_worker_faults()
+    one.emulator.clear_worker_faults()
 
 
 def create(tpukit: Tpukit, name: str) -> None:
@@ -173,13 +172,13 @@ def test_an_impostor_at_the_worker_s_address_is_refused_in_the_middle_of_a_run(
     begin(pod, "watched")
     with following(pod, "watched", "logs", "-f") as followed:
         followed.read_to(MARKS[0])
-        control(pod).add_worker_fault({"node": "pod", "fault": "swapped-host-key"})
+        pod.emulator.add_worker_fault({"node": "pod", "fault": "swapped-host-key"})
         cut_off(pod)
         status, told = followed.rest()
     assert status == 9, told
     assert "is not pod worker 0" in told
     assert pod.ends_with(9, "run", "pod", "--", ": >ran").stdout == ""
-    control(pod).clear_worker_faults("pod")
+    pod.emulator.clear_worker_faults("pod")
     # The run itself knows nothing of it.
     with following(pod, "watched", "attach") as followed:
         followed.ends_whole(5)
@@ -241,10 +240,10 @@ def test_a_server_that_refuses_for_a_while_loses_no_line(pod: Tpukit) -> None:
     begin(pod, "refused")
     with following(pod, "refused", "logs", "-f") as followed:
         followed.read_to(MARKS[0])
-        control(pod).add_worker_fault({"node": "pod", "fault": "refusing"})
+        pod.emulator.add_worker_fault({"node": "pod", "fault": "refusing"})
         release(pod, "refused", MARKS[0])
         eventually(lambda: followed.written(MARKS[1]))
-        control(pod).clear_worker_faults("pod")
+        pod.emulator.clear_worker_faults("pod")
         followed.ends_whole(0)
 
 
@@ -288,15 +287,9 @@ def test_a_sleep_that_the_connection_outlasts_is_not_taken_for_silence(pod: Tpuk
     assert (process.returncode, out) == (6, "went\n"), told
 
 
-def control(tpukit: Tpukit) -> EmulatorClient:
-    found = daemon.running(tpukit.home / "tpukit" / "state" / "emulator")
-    assert found
-    return EmulatorClient(found.url, found.token)
-
-
 def make_anew(tpukit: Tpukit) -> None:
     """Delete the slice as from elsewhere; make it again where it was, with new host keys."""
-    control(tpukit).add_worker_fault({"node": "pod", "fault": "reused-address", "times": 1})
+    tpukit.emulator.add_worker_fault({"node": "pod", "fault": "reused-address", "times": 1})
     tpukit.succeeds("emulator", "preempt", "pod", "--vanish")
     create(tpukit, "pod")
 
@@ -304,8 +297,8 @@ def make_anew(tpukit: Tpukit) -> None:
 def cut_off(tpukit: Tpukit) -> None:
     """Reset every connection to the worker."""
     anything = "po*"  # another pattern than that of the faults that stay
-    control(tpukit).add_worker_fault({"node": anything, "fault": "refusing"})
-    control(tpukit).clear_worker_faults(anything)
+    tpukit.emulator.add_worker_fault({"node": anything, "fault": "refusing"})
+    tpukit.emulator.clear_worker_faults(anything)
 
 
 @contextmanager
@@ -319,7 +312,7 @@ def asleep(process: subprocess.Popen[str]) -> Iterator[None]:
 
 def place_and_key(tpukit: Tpukit, name: str = "pod") -> tuple[str, str]:
     """Return worker 0's address with its port, and the body of its host key."""
-    api = control(tpukit)
+    api = tpukit.emulator
     path = f"{api.url}/v2/projects/{PROJECT}/locations/{ZONE}/nodes/{name}"
     head = {"Authorization": f"Bearer {api.token}", "Content-Type": "application/json"}
     with urlopen(Request(path, headers=head), timeout=60) as answer:

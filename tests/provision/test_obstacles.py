@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 from support.login_account import Account
-from support.openssh_workers import OpenSshHost, eventually, openssh_workers, running
+from support.openssh_workers import OpenSshHost, openssh_workers, running
 from support.own_root_machine import OWN_ROOT, own_root_machine, wanted, within
+from support.processes import eventually
 from support.small_recipe import SMALL
 
 from tpukit.errors import ProvisionFailed

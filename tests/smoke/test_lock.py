@@ -33,7 +33,7 @@ def within(seconds: float) -> Deadline:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    key = ensure_key_pair(tmp_path / "keys", "tester")
+    key = ensure_key_pair(tmp_path / "keys")
     (tmp_path / "home").mkdir()
     server = Server(tmp_path / "home").accept(key)
     yield server
@@ -42,7 +42,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 @pytest.fixture
 def worker(server: Server, tmp_path: Path) -> Iterator[RemoteWorker]:
-    key = ensure_key_pair(tmp_path / "keys", "tester")
+    key = ensure_key_pair(tmp_path / "keys")
     with Connector(key, SystemClock()) as connector:
         yield RemoteWorker(0, lambda: connector.connect(server.target(), within(60)), "demo")
 

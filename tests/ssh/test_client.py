@@ -303,9 +303,6 @@ def test_paramiko_is_imported_without_what_it_can_do_without() -> None:
 
 
 def test_importing_the_client_does_not_import_paramiko() -> None:
-    import subprocess
-    import sys
-
     program = "import sys; from tpukit.ssh import client, openssh; "
     program += "from tpukit.jobs import detached_job; "
     program += "sys.exit('paramiko' in sys.modules or 'cryptography' in sys.modules)"

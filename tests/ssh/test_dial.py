@@ -69,7 +69,7 @@ def test_a_program_carries_a_connection_and_ends_with_it(
 def test_what_is_at_the_end_of_a_program_has_to_prove_its_key_too(
     server: Server, key: KeyPair, within: Within, tmp_path: Path
 ) -> None:
-    other = " ".join(ensure_key_pair(tmp_path / "other", "x").public.split()[:2])
+    other = " ".join(ensure_key_pair(tmp_path / "other").public.split()[:2])
     with (
         Connector(key, CLOCK, dial=relay([])) as connector,
         pytest.raises(HostKeyMismatch),

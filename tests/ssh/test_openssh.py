@@ -71,7 +71,7 @@ def test_a_command_passes_through_with_its_status(
 def test_a_key_in_a_folder_with_a_strange_name_is_found(
     tmp_path: Path, server: Server, ours: OpenSsh, target: Target
 ) -> None:
-    key = ensure_key_pair(tmp_path / 'my "keys" 50%u', "me")
+    key = ensure_key_pair(tmp_path / 'my "keys" 50%u')
     server.accept(key)
     words = replace(ours, key=key).command(target, remote="true")
     assert run(words, ours).returncode == 0
@@ -106,7 +106,7 @@ def test_a_worker_is_reached_through_another_with_the_same_strictness(
 ) -> None:
     """Folders with blanks, quotes and percent signs pass a shell and OpenSSH twice each."""
     server.tunnels = True
-    strange = replace(ours, key=ensure_key_pair(ours.directory / 'it\'s "a" 50%u key', "me"))
+    strange = replace(ours, key=ensure_key_pair(ours.directory / 'it\'s "a" 50%u key'))
     server.accept(strange.key)
     jump = strange.command(target, "-W", f"[127.0.0.1]:{server.port}")
     done = run(ours.command(target, remote="echo there", proxy=jump), ours)

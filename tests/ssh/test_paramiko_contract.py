@@ -23,7 +23,8 @@ from paramiko.common import (
     MSG_SERVICE_REQUEST,
     MSG_USERAUTH_REQUEST,
 )
-from support.openssh_server import eventually, new_key
+from support.openssh_server import new_key
+from support.processes import eventually
 
 from tpukit.ssh.transport import OneTrip, request_command
 from tpukit.ssh.watchdog import WatchedSocket

@@ -20,7 +20,8 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from support.openssh_server import UbuntuServer, eventually
+from support.openssh_server import UbuntuServer
+from support.processes import eventually
 from support.ssh_fixtures import Within
 
 from tpukit.clock import SystemClock
@@ -41,7 +42,7 @@ def keygen(*words: object) -> None:
 
 def new_key(folder: Path, kind: str = "ed25519", passphrase: str = "") -> KeyPair:
     keygen("-t", kind, "-N", passphrase, "-f", folder / "mine")
-    return own_key_pair(folder / "mine", "tester")
+    return own_key_pair(folder / "mine")
 
 
 def nobody(path: Path) -> str:
@@ -176,31 +177,22 @@ def test_another_key_of_the_agent_is_not_offered(
 
 
 @pytest.mark.parametrize("held", [False, True])
-def test_the_certificate_beside_a_key_is_shown(
-    ubuntu: UbuntuServer, tmp_path: Path, within_a_minute: Any, agent: Path, held: bool
+@pytest.mark.parametrize("known", ["authority", "key"])
+def test_a_worker_that_knows_a_key_or_the_authority_of_its_certificate_is_opened(
+    ubuntu: UbuntuServer,
+    tmp_path: Path,
+    within_a_minute: Any,
+    agent: Path,
+    known: str,
+    held: bool,
 ) -> None:
-    """The worker knows the authority, and not the key."""
+    """If the worker knows the key alone, the certificate is for others, such as a jump host."""
     (tmp_path / "authority").mkdir()
     authority, key = new_key(tmp_path / "authority"), new_key(tmp_path)
-    ubuntu.accept(replace(authority, public=f"cert-authority {authority.public}"))
-    sign = ("-s", authority.private_path, "-I", "tester", "-n", ubuntu.account.name)
-    keygen(*sign, key.public_path)
-    if held:
-        subprocess.run(["ssh-add", "-q", key.private_path], check=True, capture_output=True)
-        key.private_path.unlink()
-    assert greeted(ubuntu, key, within_a_minute)
-    assert greeted_by_openssh(ubuntu, key, tmp_path)
-
-
-@pytest.mark.parametrize("held", [False, True])
-def test_a_key_opens_a_worker_that_does_not_know_the_authority_of_its_certificate(
-    ubuntu: UbuntuServer, tmp_path: Path, within_a_minute: Any, agent: Path, held: bool
-) -> None:
-    """The certificate may be for other machines, such as the company's jump host."""
-    (tmp_path / "authority").mkdir()
-    authority, key = new_key(tmp_path / "authority"), new_key(tmp_path)
-    ubuntu.accept(key)
-    keygen("-s", authority.private_path, "-I", "tester", "-n", "tester", key.public_path)
+    signed = replace(authority, public=f"cert-authority {authority.public}")
+    ubuntu.accept(signed if known == "authority" else key)
+    user = ubuntu.account.name if known == "authority" else "tester"
+    keygen("-s", authority.private_path, "-I", "tester", "-n", user, key.public_path)
     if held:
         subprocess.run(["ssh-add", "-q", key.private_path], check=True, capture_output=True)
         key.private_path.unlink()
@@ -217,7 +209,7 @@ def test_a_security_key_is_used_through_the_agent(
         with SecurityKeyAgent(f"{folder}/agent", AgentRequest) as token:
             threading.Thread(target=token.serve_forever, daemon=True).start()
             (tmp_path / "mine.pub").write_text(token.public_line())
-            key = own_key_pair(tmp_path / "mine", "tester")
+            key = own_key_pair(tmp_path / "mine")
             ubuntu.accept(key)
             assert all_at_once(ubuntu, key, within_a_minute)
             assert not token.hurried, "it was asked before it had answered"
@@ -240,7 +232,7 @@ def test_a_public_half_of_another_key_is_refused_before_a_worker_gets_it(tmp_pat
     (tmp_path / "other").mkdir()
     key, other = new_key(tmp_path), new_key(tmp_path / "other")
     key.public_path.write_text(other.public)
-    key = own_key_pair(key.private_path, "tester")
+    key = own_key_pair(key.private_path)
     with (
         Connector(key, SystemClock()) as connector,
         pytest.raises(BadInput, match=r"\.pub is not the public half of") as caught,
@@ -248,28 +240,28 @@ def test_a_public_half_of_another_key_is_refused_before_a_worker_gets_it(tmp_pat
         connector.unlock(nobody)
     assert caught.value.fix
     subprocess.run(caught.value.fix.arguments, check=True)
-    with Connector(own_key_pair(key.private_path, "tester"), SystemClock()) as connector:
+    with Connector(own_key_pair(key.private_path), SystemClock()) as connector:
         connector.unlock(nobody)
 
 
 def test_what_is_no_key_pair_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "mine"
     with pytest.raises(BadInput, match="public half of the SSH key"):
-        own_key_pair(path, "tester")
+        own_key_pair(path)
     for public in ("", "ssh-dss AAAA", "ssh-ed25519 AAAA\\nme:ssh", "cert-authority ssh-rsa AAAA"):
         (tmp_path / "mine.pub").write_text(public)
         with pytest.raises(BadInput, match="is not the public half"):
-            own_key_pair(path, "tester")
+            own_key_pair(path)
     path.unlink(missing_ok=True)
     (tmp_path / "mine.pub").unlink()
     new_key(tmp_path)
     path.chmod(0o640)
     with pytest.raises(SecurityRefusal, match="others can read the SSH key"):
-        own_key_pair(path, "tester")
+        own_key_pair(path)
     path.unlink()
     path.mkdir()
     with pytest.raises(BadInput, match="mine is a folder"):
-        own_key_pair(path, "tester")
+        own_key_pair(path)
 
 
 def packed(*parts: bytes) -> bytes:

@@ -16,6 +16,8 @@ import psutil
 
 from support import fix_recorder, operation_metadata, warm_tpukit
 from support.warm_tpukit import WarmTpukit
+from tpukit.emulator.control_client import EmulatorClient
+from tpukit.emulator.process import daemon
 
 Finished = subprocess.CompletedProcess[str]
 
@@ -60,6 +62,19 @@ class Tpukit:
             "TPUKIT_HOME": str(self.home / "tpukit"),
             **self.variables,
         }
+
+    def __enter__(self) -> Tpukit:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        """Stop its emulator, if it has started one."""
+        self("emulator", "stop")
+
+    @property
+    def emulator(self) -> EmulatorClient:
+        """The control plane of its emulator."""
+        running = daemon.expected(self.home / "tpukit" / "state" / "emulator")
+        return EmulatorClient(running.url, running.token)
 
     def __call__(self, *words: str, timeout: float = 300, stdin: str = "") -> Finished:
         return warm_tpukit.run(

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import paramiko
-import psutil
 import pytest
 
 from tpukit.emulator.faults.worker_faults import WorkerFaults
@@ -70,23 +69,6 @@ def possible_engines() -> list[Any]:
         pytest.param(portable, id="portable"),
         pytest.param(namespaces, id="namespaces", marks=needs_root),
     ]
-
-
-def eventually(observe: Callable[[], object], seconds: float = 60.0) -> bool:
-    """Return whether `observe` became true within `seconds`."""
-    give_up_at = time.monotonic() + seconds
-    while not observe():
-        if time.monotonic() >= give_up_at:
-            return False
-        time.sleep(0.02)
-    return True
-
-
-def alive(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def make_key(path: Path) -> Path:

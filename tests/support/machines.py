@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from support.processes import eventually
 from tpukit.emulator.workers.engines.machines.root_file_system import check_programs, ensure_root
 from tpukit.errors import BadInput, TpukitError
 
 from .command_line import Finished, Tpukit
-from .emulated_workers import eventually
 
 #: Where the cloud's folder of a slice's files is, below `Tpukit.home`.
 STATE = "tpukit/state/emulator"
@@ -64,7 +64,7 @@ class Machine:
         boot = ("--local", "ssh", self.name, "--", "cat /proc/sys/kernel/random/boot_id")
         before = self.tpukit.succeeds(*boot).stdout
         self.tpukit("--local", "ssh", self.name, "--", "sudo systemctl reboot")
-        assert eventually(lambda: self.tpukit(*boot).stdout not in ("", before))
+        eventually(lambda: self.tpukit(*boot).stdout not in ("", before))
 
     def packages(self, *packages: str) -> None:
         """Let apt know only these, each `NAME|VERSION|DEPENDS|LINE`; LINE runs once installed."""

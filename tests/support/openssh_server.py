@@ -9,7 +9,6 @@ import shlex
 import shutil
 import socket
 import subprocess
-import time
 from collections import UserDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -23,6 +22,7 @@ import pytest
 
 from support.login_account import Account
 from support.passed_tests import note_choice
+from support.processes import eventually
 from tpukit.emulator.workers.addresses import free_port
 from tpukit.ssh.keys import KeyPair
 from tpukit.ssh.target import Target
@@ -54,14 +54,6 @@ def sshd_path() -> str:
     if os.geteuid() == 0:  # where there is no systemd, nobody else makes it
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
     return found
-
-
-def eventually(observe: Callable[[], object], seconds: float = 60.0) -> None:
-    """Wait for something that another process brings about."""
-    give_up_at = time.monotonic() + seconds
-    while not observe():
-        assert time.monotonic() < give_up_at, "it did not come about"
-        time.sleep(0.02)
 
 
 def new_key() -> tuple[str, str]:

@@ -26,7 +26,6 @@ from support.login_account import Account, login_account
 from support.openssh_server import (
     IN_ITS_HOME,
     end_sshd,
-    eventually,
     home_of,
     new_key,
     sshd_path,
@@ -39,7 +38,7 @@ from tpukit.emulator.workers.addresses import free_port
 from tpukit.emulator.workers.paper_host import PaperHost
 from tpukit.emulator.workers.worker_host import WorkerOracle, WorkerRecord
 
-__all__ = ["OpenSshHost", "OpenSshWorkers", "eventually", "openssh_workers", "running"]
+__all__ = ["OpenSshHost", "OpenSshWorkers", "openssh_workers", "running"]
 
 NAME = "pod"
 

@@ -32,7 +32,7 @@ def within() -> Within:
 
 @pytest.fixture(scope="session")
 def key(tmp_path_factory: pytest.TempPathFactory) -> KeyPair:
-    return ensure_key_pair(tmp_path_factory.mktemp("keys") / "private", "tester")
+    return ensure_key_pair(tmp_path_factory.mktemp("keys") / "private")
 
 
 @pytest.fixture

@@ -10,13 +10,16 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tpukit.clock import Deadline
 from tpukit.errors import Fix, NotAllowed, TpukitError
-from tpukit.google.provider import LoginProvider
 from tpukit.models import LoginProfile
 from tpukit.paths import replace_file
 from tpukit.ssh.keys import KeyPair
+
+if TYPE_CHECKING:
+    from tpukit.google.login_profiles import OsLogin
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class WorkerLogin:
 class OsLogins:
     """Finds out if OS Login is on, and our login then."""
 
-    provider: LoginProvider
+    provider: OsLogin
     account: Callable[[], str]
     key: KeyPair
     gcloud_key: Path  #: gcloud's own private key; its public half is beside it

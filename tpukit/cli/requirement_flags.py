@@ -63,10 +63,12 @@ def on_top(
     requirements = read_requirements(
         flags.requirements, tuple(flags.index or ()), editable, environ
     )
-    if requirements and not recipes:
+    if requirements is None:
+        return None
+    if not recipes:
         raise BadInput("requirements need a recipe to install on", fix=NAME_A_RECIPE)
-    for recipe in recipes if requirements else ():
-        recipe.check_beside(requirements.packages if requirements else ())
+    for recipe in recipes:
+        recipe.check_beside(requirements.packages)
     return requirements
 
 

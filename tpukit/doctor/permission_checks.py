@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tpukit.doctor.findings import Finding, Outcome
 from tpukit.errors import Fix
-from tpukit.google.provider import ProjectProvider
+from tpukit.google.project import GoogleProject
 from tpukit.text import counted
 
 
@@ -97,7 +97,7 @@ _OF_THE_PROJECT, _OF_THE_NETWORK = (SLICES, IDENTITY, READING), (FIREWALL,)
 
 
 def permission_findings(
-    provider: ProjectProvider,
+    provider: GoogleProject,
     project: str,
     network: str,
     account: str,
@@ -123,7 +123,7 @@ def permission_findings(
 
 
 def _missing(
-    provider: ProjectProvider, project: str, needs: tuple[Need, ...], account: str
+    provider: GoogleProject, project: str, needs: tuple[Need, ...], account: str
 ) -> Iterator[Finding]:
     asked = [name for need in needs for name in need.permissions]
     granted = provider.permitted(asked, project)

@@ -20,12 +20,9 @@ from tpukit.doctor.permission_checks import permission_findings
 from tpukit.doctor.quota_checks import type_findings, zone_findings
 from tpukit.errors import Fix, NotAllowed, SecurityRefusal
 from tpukit.google.failures import LOGIN
-from tpukit.google.provider import (
-    FirewallProvider,
-    LoginProvider,
-    ProjectProvider,
-    SliceProvider,
-)
+from tpukit.google.login_profiles import OsLogin
+from tpukit.google.project import GoogleProject
+from tpukit.google.provider import FirewallProvider, SliceProvider
 from tpukit.google.retrying_session import CLOCK_DIFFERENCE
 from tpukit.models import LOST_STATES, Slice
 from tpukit.settings.config_files import read_gcloud
@@ -57,8 +54,8 @@ class ProjectChecks:
     account: Callable[[], str]
     provider: Callable[[], SliceProvider]
     firewall: Callable[[], FirewallProvider]
-    project: Callable[[], ProjectProvider]
-    login: Callable[[], LoginProvider]
+    project: Callable[[], GoogleProject]
+    login: Callable[[], OsLogin]
     #: Our user on workers with OS Login; raises an error if our key is not registered there.
     login_user: Callable[[], str]
     #: The file of the private key; None if tpukit has not made its own yet.

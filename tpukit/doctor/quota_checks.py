@@ -36,7 +36,7 @@ def type_findings(
 ) -> Iterator[Finding]:
     """Yield a finding for each way to buy a slice of a type: `on-demand`, `spot`.
 
-    `limits` are those of `ProjectProvider.limits` in the zone. If another way has quota, too small
+    `limits` are those of `GoogleProject.limits` in the zone. If another way has quota, too small
     a quota is only a warning.
     """
     needed = {way: names_of(limits, accelerator, way) for way in ways}

@@ -24,10 +24,9 @@ _SECONDS = 30.0  #: limit of an answer; only a fault on a slow machine takes mor
 class EmulatorClient:
     """A client that adds faults, moves the clock and reads the log of one running emulator."""
 
-    def __init__(self, url: str, token: str, seconds: float = _SECONDS) -> None:
+    def __init__(self, url: str, token: str) -> None:
         self.url = url.strip().rstrip("/")  # variables for gcloud end in a slash
         self.token = token.strip()
-        self._seconds = seconds
 
     def status(self) -> Json:
         """Return the time, the speed of the clock, and the number of resources of each kind."""
@@ -194,7 +193,7 @@ class EmulatorClient:
             raise BadInput("this is not a JSON object", reason=one_line(str(error))) from error
         try:
             address = self.url.removeprefix("http://")
-            with closing(http.client.HTTPConnection(address, timeout=self._seconds)) as connection:
+            with closing(http.client.HTTPConnection(address, timeout=_SECONDS)) as connection:
                 connection.request(verb, f"{CONTROL}/{path}", data, headers)
                 answer = connection.getresponse()
                 text = answer.read()

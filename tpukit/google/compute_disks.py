@@ -6,7 +6,7 @@ from typing import Self
 
 from tpukit.clock import Deadline
 from tpukit.errors import NotFound
-from tpukit.google.failures import to_error, unreadable
+from tpukit.google.failures import reading
 from tpukit.google.firewall_rules import project_url
 from tpukit.google.provider import DiskProvider
 from tpukit.google.retrying_session import Session
@@ -30,7 +30,5 @@ class ComputeDisks(DiskProvider):
             answer = self._session.rest(doing, "GET", url)
         except NotFound:
             return None
-        try:
+        with reading(doing):
             return None if answer.get("users") else int(answer["sizeGb"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise to_error(unreadable(error), doing) from error

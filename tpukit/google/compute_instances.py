@@ -16,11 +16,11 @@ from uuid import uuid4
 from tpukit.errors import BadInput, Fix, NameTaken, NotFound, TpukitError
 from tpukit.google import instance_json
 from tpukit.google.compute_machines import types_on
-from tpukit.google.failures import from_operation, to_error
+from tpukit.google.failures import from_operation, reading, to_error
 from tpukit.google.firewall_rules import project_url
 from tpukit.google.node_json import field, last_part
 from tpukit.google.provider import Doubtful
-from tpukit.google.rest_provider import RestProvider, reading
+from tpukit.google.rest_provider import RestProvider
 from tpukit.google.retrying_session import Session
 from tpukit.google.worker_identity import read_identity
 from tpukit.models import (

@@ -33,10 +33,10 @@ from tpukit.google.compute_instances import (
     taken_by_others,
 )
 from tpukit.google.compute_machines import shape_of
+from tpukit.google.failures import reading
 from tpukit.google.group_json import SliceParts
 from tpukit.google.node_json import field
 from tpukit.google.provider import Doubtful
-from tpukit.google.rest_provider import reading
 from tpukit.google.roads import machine_and_group
 from tpukit.models import Slice, SliceChange, SliceList, SliceRequest, WorkerIdentity
 

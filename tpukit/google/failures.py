@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -213,6 +214,15 @@ def _message_in(text: str) -> str:
 def unreadable(error: Exception) -> Failure:
     """Return the failure of a call with an answer that is not the API's."""
     return Failure(UNREADABLE, f"the answer could not be read: {one_line(str(error))[:200]}")
+
+
+@contextmanager
+def reading(doing: str, *, reading_back: bool = False) -> Iterator[None]:
+    """Raise our error if an answer is JSON of another shape than the block reads."""
+    try:
+        yield
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise to_error(unreadable(error), doing, reading_back=reading_back) from error
 
 
 def to_error(

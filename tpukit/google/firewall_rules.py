@@ -20,7 +20,8 @@ from tpukit.errors import (
     NotFound,
     TpukitError,
 )
-from tpukit.google.failures import UNREADABLE, from_operation, to_error, unreadable
+from tpukit.google.failures import UNREADABLE, from_operation, reading, to_error
+from tpukit.google.node_json import field
 from tpukit.google.provider import FirewallProvider, Note, Wait
 from tpukit.google.retrying_session import Session
 from tpukit.models import ApiCall, FirewallRule
@@ -63,13 +64,12 @@ class ComputeFirewall(FirewallProvider):
     def free_addresses(self, region: str) -> int | None:
         # https://cloud.google.com/compute/docs/reference/rest/v1/regions/get
         url = f"{self._project}/regions/{region}?fields=quotas"
-        answer = self._session.rest("read the quotas of the region", "GET", url)
-        try:
+        doing = "read the quotas of the region"
+        answer = self._session.rest(doing, "GET", url)
+        with reading(doing):
             for quota in answer.get("quotas", []):
                 if quota["metric"] == "IN_USE_ADDRESSES":
                     return int(quota["limit"] - quota["usage"])
-        except (AttributeError, KeyError, TypeError) as error:
-            raise to_error(unreadable(error), "read the quotas of the region") from error
         return None
 
     def host_project(self) -> str:
@@ -95,15 +95,14 @@ class ComputeFirewall(FirewallProvider):
 
     def has_policies(self, network: str) -> bool:
         url = f"{self._global}/networks/{network}/getEffectiveFirewalls"
-        answer = self._session.rest("read the effective firewalls", "GET", url)
-        try:
+        doing = "read the effective firewalls"
+        answer = self._session.rest(doing, "GET", url)
+        with reading(doing):
             policies = answer.get("firewallPolicys", [])
             # Every hierarchical policy ends with rules that leave the decision to the next level.
             return any(
                 rule["action"] != "goto_next" for policy in policies for rule in policy["rules"]
             )
-        except (AttributeError, KeyError, TypeError) as error:
-            raise to_error(unreadable(error), "read the effective firewalls") from error
 
     def insert(self, rule: FirewallRule) -> Wait:
         doing = f"create firewall rule {rule.name}"
@@ -168,28 +167,25 @@ def project_url(endpoint: str, project: str) -> str:
 
 
 def _rules(page: dict[str, Any]) -> list[FirewallRule]:
-    try:
+    with reading("list firewall rules"):
         return [_rule(item) for item in page.get("items", []) if _is_ingress(item)]
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise to_error(unreadable(error), "list firewall rules") from error
 
 
 def _operation_name(doing: str, operation: dict[str, Any]) -> str:
-    name = operation.get("name")
-    if isinstance(name, str) and re.fullmatch(r"[\w-]{1,200}", name):
+    with reading(doing):
+        name = field(operation, "name", str, "")
+        if not re.fullmatch(r"[\w-]{1,200}", name):
+            raise ValueError("an operation without a name")
         return name
-    raise to_error(unreadable(ValueError("an operation without a name")), doing)
 
 
 def _raise_failed(doing: str, operation: dict[str, Any], named: bool) -> None:
     """Raise the error of an operation if it failed; see `Failure.named`."""
     if not operation.get("error"):
         return
-    try:
+    with reading(doing):
         problem = operation["error"]["errors"][0]
         code, message = str(problem.get("code", "")), str(problem.get("message", ""))
-    except (AttributeError, IndexError, KeyError, TypeError) as error:
-        raise to_error(unreadable(error), doing) from error
     status = {"code": 5 if "NOT_FOUND" in code else 2, "message": message}
     failure = from_operation(status, capacity=False)
     raise to_error(replace(failure, named=named), doing)

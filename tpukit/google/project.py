@@ -8,8 +8,8 @@ from typing import Any
 
 from tpukit.clock import Deadline, polls
 from tpukit.errors import DeadlinePassed
-from tpukit.google.failures import from_operation, to_error, unreadable
-from tpukit.google.provider import ProjectProvider
+from tpukit.google.failures import from_operation, reading, to_error
+from tpukit.google.node_json import field
 from tpukit.google.retrying_session import Session
 from tpukit.text import one_line
 
@@ -19,8 +19,8 @@ _TPU = "tpu.googleapis.com"
 _PAGE_SIZE = 500
 
 
-class GoogleProject(ProjectProvider):
-    """One project, asked at the addresses of the three APIs."""
+class GoogleProject:
+    """The permissions, enabled APIs and quotas of a project, from three APIs."""
 
     def __init__(
         self, session: Session, project: str, *, manager: str, usage: str, quotas: str
@@ -31,16 +31,17 @@ class GoogleProject(ProjectProvider):
         )
 
     def permitted(self, permissions: Sequence[str], project: str = "") -> frozenset[str]:
+        """Return those of up to 100 permissions that the account has on the project, or another."""
         # https://cloud.google.com/resource-manager/reference/rest/v3/projects/testIamPermissions
         doing, path = "test permissions", f"projects/{project or self._project}:testIamPermissions"
         body = {"permissions": list(permissions)}
         answer = self._session.rest(doing, "POST", f"{self._manager}/v3/{path}", body=body)
-        granted = answer.get("permissions", [])
-        if not isinstance(granted, list):
-            raise to_error(unreadable(TypeError("the permissions are not a list")), doing)
-        return frozenset(map(str, granted)) & {*permissions}
+        with reading(doing):
+            granted = field(answer, "permissions", list, [])
+            return frozenset(map(str, granted)) & {*permissions}
 
     def disabled(self, services: Sequence[str]) -> tuple[str, ...]:
+        """Return those services (`tpu.googleapis.com`) that the project has not enabled."""
         # https://cloud.google.com/service-usage/docs/reference/rest/v1/services/get
         return tuple(name for name in services if not self._is_enabled(name))
 
@@ -65,17 +66,19 @@ class GoogleProject(ProjectProvider):
         raise DeadlinePassed(f"cannot {doing} in {_ENABLE_SECONDS:g} s; it may still succeed")
 
     def limits(self, zones: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
+        """Return the limits of the TPU quotas by zone, and by the quota's name; -1 is no limit.
+
+        A quota may be of the zone or of its region.
+        """
         # https://docs.cloud.google.com/docs/quotas/reference/rest/v1/projects.locations.services.quotaInfos/list
         doing, place = "read the TPU quotas", f"projects/{self._project}/locations/global"
         url = f"{self._quotas}/v1/{place}/services/{_TPU}/quotaInfos"
         limits: dict[str, dict[str, int]] = {zone: {} for zone in zones}
         for page in self._session.pages(doing, url, {"pageSize": _PAGE_SIZE}):
-            try:
+            with reading(doing):
                 for info, zone in product(page.get("quotaInfos", []), zones):
                     if (limit := next(_limits(info, zone), None)) is not None:
                         limits[zone][one_line(str(info["quotaId"]))] = limit
-            except (AttributeError, KeyError, TypeError, ValueError) as error:
-                raise to_error(unreadable(error), doing) from error
         return limits
 
     @property

@@ -1,4 +1,4 @@
-"""A cloud as the use-cases know it: four small protocols, without Google's clients.
+"""A cloud as the use-cases know it: three small protocols, without Google's clients.
 
 Another API may stand beside the Cloud TPU API and have slices of the same names; `Slice.api` tells
 them apart. Rules for each provider:
@@ -14,7 +14,7 @@ them apart. Rules for each provider:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, Self
 
 from tpukit.clock import Deadline
@@ -22,7 +22,6 @@ from tpukit.errors import TpukitError
 from tpukit.models import (
     ApiCall,
     FirewallRule,
-    LoginProfile,
     QueuedResource,
     QueuedResourceList,
     QueueRequest,
@@ -176,25 +175,6 @@ class FirewallProvider(Protocol):
         """Delete a rule and return when it is gone."""
 
 
-class ProjectProvider(Protocol):
-    """What a project allows: permissions of the account, enabled APIs, and quotas."""
-
-    def permitted(self, permissions: Sequence[str], project: str = "") -> frozenset[str]:
-        """Return those of up to 100 permissions that the account has on the project, or another."""
-
-    def disabled(self, services: Sequence[str]) -> tuple[str, ...]:
-        """Return those services (`tpu.googleapis.com`) that the project has not enabled."""
-
-    def enable(self, services: Sequence[str]) -> None:
-        """Enable services of the project, and return when they are."""
-
-    def limits(self, zones: Sequence[str]) -> Mapping[str, Mapping[str, int]]:
-        """Return the limits of the TPU quotas by zone, and by the quota's name; -1 is no limit.
-
-        A quota may be of the zone or of its region.
-        """
-
-
 class DiskProvider(Protocol):
     """The disks of any project; slices attach them as data disks."""
 
@@ -206,16 +186,3 @@ class DiskProvider(Protocol):
 
         Returns None if one has, or if the disk does not exist.
         """
-
-
-class LoginProvider(Protocol):
-    """OS Login, which can decide who logs in on a project's machines."""
-
-    def within(self, deadline: Deadline) -> Self:
-        """Return the same provider with calls that end at most a second after the deadline."""
-
-    def project_metadata(self) -> Mapping[str, str]:
-        """Return the metadata that all machines of the project share."""
-
-    def profile(self, account: str) -> LoginProfile:
-        """Return an account's login profile; raise `NotFound` if it has none."""

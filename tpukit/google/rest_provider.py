@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from copy import copy
 from typing import Self
 
 from tpukit.clock import Deadline
-from tpukit.google.failures import to_error, unreadable
 from tpukit.google.provider import Note, SliceProvider
 from tpukit.google.retrying_session import Session
 from tpukit.settings.table import is_loopback
@@ -55,12 +52,3 @@ class RestProvider(SliceProvider):
         other = copy(self)
         other._session = session
         return other
-
-
-@contextmanager
-def reading(doing: str, *, reading_back: bool = False) -> Iterator[None]:
-    """Raise our error if an answer cannot be read."""
-    try:
-        yield
-    except ValueError as error:
-        raise to_error(unreadable(error), doing, reading_back=reading_back) from error

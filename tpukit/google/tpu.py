@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 from uuid import NAMESPACE_URL, uuid5
 
 from tpukit.errors import NotFound, TpukitError
-from tpukit.google.failures import from_operation, to_error
+from tpukit.google.failures import from_operation, reading, to_error
 from tpukit.google.node_json import (
     API,
     Read,
@@ -25,7 +25,7 @@ from tpukit.google.node_json import (
     read_queued,
     read_slice,
 )
-from tpukit.google.rest_provider import RestProvider, reading
+from tpukit.google.rest_provider import RestProvider
 from tpukit.google.retrying_session import Session
 from tpukit.google.worker_identity import read_identity
 from tpukit.models import (

@@ -24,6 +24,7 @@ HOST_KEY_TYPES = (
     "ssh-rsa",
 )
 _PRIVATE_NAME = "tpukit_ed25519"
+_COMMENT = "tpukit"  #: of the public line in metadata
 #: The type and body of a public key: sshd(8), AUTHORIZED_KEYS FILE FORMAT.
 _PUBLIC = re.compile(
     r"(ssh-(?:ed25519|rsa)|ecdsa-sha2-nistp(?:256|384|521)"
@@ -54,7 +55,7 @@ def has_key_pair(directory: Path) -> bool:
     return (directory / _PRIVATE_NAME).exists()
 
 
-def ensure_key_pair(directory: Path, comment: str) -> KeyPair:
+def ensure_key_pair(directory: Path) -> KeyPair:
     """Return tpukit's ed25519 key pair; create it on first use, in a private folder.
 
     Raises `SecurityRefusal` if others can read the key, if it belongs to another user, or if it is
@@ -71,10 +72,10 @@ def ensure_key_pair(directory: Path, comment: str) -> KeyPair:
         raise BadInput(
             f"the SSH key {path} cannot be used", reason=error.strerror or str(error)
         ) from error
-    return KeyPair(path, f"{public} {one_line(comment)}".strip())
+    return KeyPair(path, f"{public} {_COMMENT}")
 
 
-def own_key_pair(path: Path, comment: str) -> KeyPair:
+def own_key_pair(path: Path) -> KeyPair:
     """Return the user's own key pair; `path` is the private file, which need not exist.
 
     Raises `BadInput` if it is a folder or `PATH.pub` is not a public key, and `SecurityRefusal` if
@@ -102,7 +103,7 @@ def own_key_pair(path: Path, comment: str) -> KeyPair:
             f"others can read the SSH key {shown}",
             fix=Fix.command("chmod", "600", str(path)),
         )
-    return replace(key, public=f"{public} {one_line(comment)}".strip())
+    return replace(key, public=f"{public} {_COMMENT}")
 
 
 def write_known_hosts(path: Path, entries: Iterable[tuple[str, Iterable[str]]]) -> None:

@@ -38,12 +38,9 @@ class WorkerStep:
 
     def take(self) -> None:
         """Make the necessary changes; safe to repeat. Raises `StepRefused` if it is impossible."""
-        self._change()
-
-    def _look(self) -> None:
         raise NotImplementedError
 
-    def _change(self) -> None:
+    def _look(self) -> None:
         raise NotImplementedError
 
     def block(self, path: str) -> Block:

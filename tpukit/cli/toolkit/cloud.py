@@ -14,14 +14,9 @@ from tpukit.paths import Paths
 from tpukit.settings.resolution import Settings
 
 if TYPE_CHECKING:
-    from tpukit.google.provider import (
-        DiskProvider,
-        FirewallProvider,
-        LoginProvider,
-        Note,
-        ProjectProvider,
-        SliceProvider,
-    )
+    from tpukit.google.login_profiles import OsLogin
+    from tpukit.google.project import GoogleProject
+    from tpukit.google.provider import DiskProvider, FirewallProvider, Note, SliceProvider
     from tpukit.models import Slice
     from tpukit.slices.capacity_memory import CapacityMemory
     from tpukit.slices.journal import Journal
@@ -162,7 +157,7 @@ class Cloud:
         return ComputeDisks(self.identity.session, self.settings.get("compute_endpoint"))
 
     @cached_property
-    def project_provider(self) -> ProjectProvider:
+    def project_provider(self) -> GoogleProject:
         from tpukit.google.project import GoogleProject
 
         get = self.settings.get
@@ -176,7 +171,7 @@ class Cloud:
         )
 
     @cached_property
-    def login_provider(self) -> LoginProvider:
+    def login_provider(self) -> OsLogin:
         from tpukit.google.login_profiles import OsLogin
 
         get = self.settings.get

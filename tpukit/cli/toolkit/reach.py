@@ -29,7 +29,8 @@ from tpukit.text import one_line
 
 if TYPE_CHECKING:
     from tpukit.access.hints import Hint
-    from tpukit.google.provider import FirewallProvider, LoginProvider, SliceProvider
+    from tpukit.google.login_profiles import OsLogin
+    from tpukit.google.provider import FirewallProvider, SliceProvider
     from tpukit.models import Slice
     from tpukit.provision.surroundings import Surroundings
     from tpukit.slices.capacity_memory import CapacityMemory
@@ -167,8 +168,8 @@ class Reach:
         """The SSH key for workers: tpukit's, or the user's if the setting `ssh_key` names one."""
         own = self.cloud.settings.get("ssh_key")
         if own:
-            return own_key_pair(Path(own), comment="tpukit")
-        return ensure_key_pair(self.cloud.paths.key_directory, comment="tpukit")
+            return own_key_pair(Path(own))
+        return ensure_key_pair(self.cloud.paths.key_directory)
 
     @property
     def existing_key(self) -> Path | None:
@@ -227,7 +228,7 @@ class Reach:
         # A service may have no HOME; gcloud then uses the password database too.
         home = self.cloud.environ.get("HOME") or os.path.expanduser("~")
         return OsLogins(
-            provider=cast("LoginProvider", _Deferred(lambda: self.cloud.login_provider)),
+            provider=cast("OsLogin", _Deferred(lambda: self.cloud.login_provider)),
             account=lambda: self.cloud.identity.account,
             key=self.key,
             gcloud_key=Path(home, ".ssh", "google_compute_engine"),

@@ -12,7 +12,7 @@ from typer import Argument, Option
 from tpukit.cli.toolkit import Toolkit
 from tpukit.cli.toolkit.project_files import PROJECT_RECIPES, PROJECT_SETUPS
 from tpukit.cli.verb import group
-from tpukit.console import Console, View
+from tpukit.console import View
 from tpukit.errors import BadInput, Fix, TpukitError
 from tpukit.settings import user_file
 from tpukit.settings.config_files import PROJECT_FILE, project_file, read_text
@@ -183,34 +183,32 @@ def trust(toolkit: Toolkit, path: Place = "", remove: Remove = False) -> View:
     text = read_text(file)
     if text is None:
         raise BadInput(f"there is no file {file}", fix=Fix(note="give the path of the tpukit.toml"))
-    if file.parent.name == PROJECT_RECIPES:
-        return _trust_recipe(toolkit.console, trusted, file, text)
-    if file.parent.name == PROJECT_SETUPS:
-        return _trust_setup(toolkit.console, trusted, file, text)
-    given = in_project_file(file, text)
+    shown = {PROJECT_RECIPES: _recipe, PROJECT_SETUPS: _setup}.get(file.parent.name, _settings)
+    view = shown(file, text)
     trusted.add(file, text)
     toolkit.console.say(f"{file} is trusted until it changes")
+    return view
+
+
+def _settings(path: Path, text: str) -> View:
+    given = in_project_file(path, text)
     allowed = {name: setting.value for name, setting in given.items() if not BY_NAME[name].harmless}
     rows = [[name, value] for name, value in allowed.items()]
-    return View({"path": str(file), "settings": allowed}, ("SETTING", "VALUE"), rows)
+    return View({"path": str(path), "settings": allowed}, ("SETTING", "VALUE"), rows)
 
 
-def _trust_recipe(console: Console, trusted: TrustedFiles, path: Path, text: str) -> View:
+def _recipe(path: Path, text: str) -> View:
     from tpukit.provision.own_recipes import parse_own_recipe
 
     recipe = parse_own_recipe(path, text)
-    trusted.add(path, text)
-    console.say(f"{path} is trusted until it changes")
     document = {"path": str(path), "recipe": recipe.name}
     return View(document, ("RECIPE", "DESCRIPTION"), [[recipe.name, recipe.description]])
 
 
-def _trust_setup(console: Console, trusted: TrustedFiles, path: Path, text: str) -> View:
+def _setup(path: Path, text: str) -> View:
     from tpukit.provision.wanted import parse_setup
 
     words = parse_setup(path, text)
-    trusted.add(path, text)
-    console.say(f"{path} is trusted until it changes")
     return View({"path": str(path), "setup": path.stem, "apply": list(words)}, rows=[words])
 
 

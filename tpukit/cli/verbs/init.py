@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
-from typing import Annotated
+from typing import Annotated, Any
 
 from typer import Option
 
@@ -86,10 +86,8 @@ def _answered(toolkit: Toolkit, name: str, before: str = "") -> Toolkit:
         return toolkit
     if before:
         toolkit.console.say(before)
-    answer = toolkit.questions.ask(_QUESTIONS[name])
-    given = {"project": toolkit.flags.project, "zone": toolkit.flags.zone, name: answer}
-    flags = replace(toolkit.flags, project=given["project"], zone=given["zone"])
-    return replace(toolkit, flags=flags)
+    answer: dict[str, Any] = {name: toolkit.questions.ask(_QUESTIONS[name])}
+    return replace(toolkit, flags=replace(toolkit.flags, **answer))
 
 
 def _check_complete(toolkit: Toolkit, how: InitFlags, zones: str) -> None:

@@ -80,7 +80,7 @@ class Service:
         self.resource_manager = ResourceManager(self.context)
         self.reservations = Reservations(self.context, self.catalogue)
         self.quotas = Quotas(self.context)
-        self.quota_infos = QuotaInfos(self.context, self.catalogue, self.quotas)
+        self.quota_infos = QuotaInfos(self.catalogue, self.quotas)
         self.changes = CatalogueChanges(
             self.context, self.catalogue, self.reservations, self.quotas
         )

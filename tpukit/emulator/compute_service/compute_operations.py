@@ -79,7 +79,7 @@ class ComputeOperations:
         asked = call.query.get("requestId")
         for name, record in self._records.items() if asked else ():
             same = (record["operationType"], record["target"]) == (verb, target)
-            if same and record.get("request_id") == asked:
+            if same and record["request_id"] == asked:
                 return self._view(name)
         return None
 
@@ -123,9 +123,9 @@ class ComputeOperations:
             "id": record["id"],
             "name": name.rsplit("/", 1)[1],
             "operationType": record["operationType"],
-            "targetId": record.get("targetId") or resource_id(record["target"]),
+            "targetId": record["targetId"],
             "targetLink": base + record["target"],
-            "user": record.get("user") or default_account(name.split("/")[1]),
+            "user": record["user"],
             "status": "DONE" if done else "RUNNING",
             "progress": 100 if done else 0,
             "insertTime": started,

@@ -171,10 +171,10 @@ def read_whole(document: Json, key: str, default: int, least: float = 0) -> int:
     return value
 
 
-def error_info(reason: str, domain: str = "googleapis.com", **metadata: str) -> Json:
+def error_info(reason: str, **metadata: str) -> Json:
     """Return the google.rpc.ErrorInfo detail."""
     kind = "type.googleapis.com/google.rpc.ErrorInfo"
-    return {"@type": kind, "reason": reason, "domain": domain, "metadata": metadata}
+    return {"@type": kind, "reason": reason, "domain": "googleapis.com", "metadata": metadata}
 
 
 def field_violation(field: str, description: str) -> Json:

@@ -135,9 +135,6 @@ class StateFile:
 
         Raises `BadInput` and changes nothing if the file is damaged or has another version.
         """
-        earlier = self.path.with_suffix(".json")
-        if earlier.exists() and not self.path.exists():
-            raise _refusal(earlier, "its format is that of an earlier version", _OTHER_VERSION)
         try:
             if not self.path.exists():
                 _create(self.path)

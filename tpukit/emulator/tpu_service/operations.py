@@ -62,7 +62,7 @@ class TpuOperations:
         for name, record in self._records.items() if asked else ():
             full = record["target"]
             same = target in (full, full.rpartition("/")[0] + "/") and record["verb"] == verb
-            if same and record.get("request_id") == asked:
+            if same and record["request_id"] == asked:
                 return self.view(name, call.version)
         return None
 

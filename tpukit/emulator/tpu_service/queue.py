@@ -119,7 +119,7 @@ class Queue:
         name, verb, failure = record["target"], record["verb"], record["failure"]
         if verb == "create":
             # An injected failure ends the request later, not this operation.
-            failure = self._records[name].get("refusal")
+            failure = self._records[name]["refusal"]
             if failure:
                 self.drop(name)
             else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tpukit.emulator.core.api_errors import Json, not_found
-from tpukit.emulator.core.service_context import Call, ServiceContext, listing, project_number
+from tpukit.emulator.core.service_context import Call, listing, project_number
 from tpukit.emulator.tpu_service.catalogue import Catalogue
 from tpukit.emulator.tpu_service.quotas import ADDRESS_METRIC, Quotas, limit_names
 
@@ -17,8 +17,7 @@ _LOCATION = "global"
 class QuotaInfos:
     """The quotas of the Cloud TPU API, without a limit where the user has set none."""
 
-    def __init__(self, context: ServiceContext, catalogue: Catalogue, quotas: Quotas) -> None:
-        self._context = context
+    def __init__(self, catalogue: Catalogue, quotas: Quotas) -> None:
         self._catalogue = catalogue
         self._quotas = quotas
 

@@ -13,6 +13,8 @@ from tpukit.errors import TpukitError
 #: lives. Unlike a TCP socket, it leaves nothing behind when it is closed.
 _RESERVATION_PORT = 8470
 _PORTS = (22, 2222, 0)
+#: No worker has this address, so a server that answers there listens on all addresses.
+_UNUSED = "127.77.0.1"
 _TRIES = 200
 _COUNT = 254 * 254
 #: The address of all workers on a machine without other addresses.
@@ -32,7 +34,7 @@ class AddressBook:
 
     def take(self, holder: str, count: int) -> list[str]:
         """Reserve `count` addresses until `release(holder)`, consecutive ones if they are free."""
-        if not _bindable("127.77.0.1"):
+        if not _bindable(_UNUSED):
             return [SHARED] * count
         first = self._randomness.randrange(_COUNT - count)
         return [self._take_one(holder, number) for number in range(first, first + count)]
@@ -78,13 +80,10 @@ def free_port(address: str) -> int:
     raise TpukitError(f"no port of {address} is free")
 
 
-def foreign_ssh(address: str = "127.77.0.1", port: int = 22) -> bool:
-    """Return True if this machine's own SSH server answers on the workers' addresses.
-
-    No worker has the default address, so a server that answers there listens on all addresses.
-    """
+def foreign_ssh(port: int = 22) -> bool:
+    """Return True if this machine's own SSH server answers on the workers' addresses."""
     try:
-        with socket.create_connection((address, port), 1.0):
+        with socket.create_connection((_UNUSED, port), 1.0):
             return True
     except OSError:
         return False

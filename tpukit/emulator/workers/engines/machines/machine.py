@@ -16,7 +16,11 @@ import psutil
 
 from tpukit.emulator.workers.engines.engine import EmulatedWorker
 from tpukit.emulator.workers.engines.machines.control_groups import make_groups, remove_groups
-from tpukit.emulator.workers.engines.namespaces.namespace import WorkerNamespaces, make_namespaces
+from tpukit.emulator.workers.engines.namespaces.namespace import (
+    WorkerNamespaces,
+    entering,
+    make_namespaces,
+)
 from tpukit.emulator.workers.engines.namespaces.network import NetworkNamespace
 from tpukit.emulator.workers.engines.namespaces.networked_engine import connect
 from tpukit.errors import TpukitError
@@ -28,7 +32,6 @@ _SECONDS = 60.0
 _LAST_LINES = 5
 #: systemd(1), "Signals": power the machine off.
 _POWER_OFF = signal.SIGRTMIN + 4
-_ENTER = ("--mount", "--uts", "--ipc", "--net", "--pid")
 
 
 @dataclass
@@ -54,10 +57,6 @@ class BootedMachine:
     def root(self) -> Path:
         return Path(f"/proc/{self.leader}/root")
 
-    def enter(self) -> tuple[str, ...]:
-        """Return the words that start a command inside, as the leader of a new session."""
-        return ("nsenter", "--target", str(self.leader), *_ENTER, "--", "setsid")
-
     def wait_for_ssh(self) -> None:
         """Wait until the SSH server answers; raise `TpukitError` if the machine does not boot."""
         give_up_at = time.monotonic() + _BOOT_SECONDS
@@ -75,7 +74,7 @@ class BootedMachine:
             if keys == self._admitted:
                 return
             lines = "".join(f"{user} {one_line(key)}\n" for user, key in keys)
-            words = (*self.enter(), "/opt/emulated-worker/bin/accounts")
+            words = (*entering(self.leader), "/opt/emulated-worker/bin/accounts")
             done = subprocess.run(
                 words, input=lines, capture_output=True, text=True, timeout=_SECONDS, check=False
             )

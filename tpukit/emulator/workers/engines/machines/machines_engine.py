@@ -27,6 +27,7 @@ from tpukit.emulator.workers.engines.engine import (
 )
 from tpukit.emulator.workers.engines.machines.control_groups import remove_groups
 from tpukit.emulator.workers.engines.machines.machine import BootedMachine, boot
+from tpukit.emulator.workers.engines.namespaces.namespace import entering
 from tpukit.emulator.workers.engines.namespaces.networked_engine import (
     METADATA,
     NetworkedEngine,
@@ -100,7 +101,7 @@ class MachinesEngine(NetworkedEngine[BootedMachine]):
         }
         words = ("runuser", "--user", login.user, "--", "env", f"--chdir={home}", *login.words)
         terminals = machine.root / "dev/pts"
-        return WorkerProgram(words, environment, Path("/"), machine.enter(), terminals)
+        return WorkerProgram(words, environment, Path("/"), entering(machine.leader), terminals)
 
     def end(self, marker: str) -> None:
         machines = self._take(marker)

@@ -43,10 +43,6 @@ class WorkerNamespaces:
     def alive(self) -> bool:
         return self.holder.poll() is None
 
-    def enter(self) -> tuple[str, ...]:
-        """Return the words that start a command inside, as the leader of a new session."""
-        return ("nsenter", "--target", str(self.first), *_ENTER, "--", "setsid")
-
     def end(self) -> None:
         """Kill all processes inside and wait for them; mounts and interfaces end with them."""
         os.close(self.life)
@@ -56,6 +52,11 @@ class WorkerNamespaces:
                 os.kill(self.first, signal.SIGKILL)
         self.holder.wait()
         self.network.close()
+
+
+def entering(process: int) -> tuple[str, ...]:
+    """Return the words that start a command in a process's namespaces, as a session's leader."""
+    return ("nsenter", "--target", str(process), *_ENTER, "--", "setsid")
 
 
 def make_namespaces(

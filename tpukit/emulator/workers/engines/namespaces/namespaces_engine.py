@@ -23,7 +23,11 @@ from tpukit.emulator.workers.engines.engine import (
     make_folders,
     tpu_env,
 )
-from tpukit.emulator.workers.engines.namespaces.namespace import WorkerNamespaces, make_namespaces
+from tpukit.emulator.workers.engines.namespaces.namespace import (
+    WorkerNamespaces,
+    entering,
+    make_namespaces,
+)
 from tpukit.emulator.workers.engines.namespaces.networked_engine import METADATA, NetworkedEngine
 from tpukit.emulator.workers.worker_folders import remove
 from tpukit.errors import TpukitError
@@ -105,7 +109,7 @@ class NamespacesEngine(NetworkedEngine[WorkerNamespaces]):
             arguments=("env", f"--chdir={home}", f"{_PROGRAMS}/{WITH_CHIPS}", *login.words),
             environment=environment,
             directory=Path("/"),
-            enter=namespaces.enter(),
+            enter=entering(namespaces.first),
             terminals=namespaces.root / "dev/pts",
         )
 
