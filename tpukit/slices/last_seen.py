@@ -237,8 +237,8 @@ def interrupted(signal: KeyboardInterrupt, seen: Iterable[LastSeen]) -> TpukitEr
         error.exists = tuple(line for known in left if known.state for line in known.exists())
         unknown = [known.name for known in left if not known.state]
         error.why = f"not looked up yet: {', '.join(unknown)}" if unknown else ""
-        names = [known.name for known in left]
-        error.fix = Fix.command("tpukit", "delete", *names, *["--missing-ok"][: len(unknown)])
+        words = [known.name for known in left] + (["--missing-ok"] if unknown else [])
+        error.fix = Fix.command("tpukit", "delete", *words)
     return error
 
 

@@ -223,11 +223,12 @@ def _delete_all(error: TpukitError, names: Sequence[str]) -> None:
     own = next((fix for fix in fixes if fix.arguments[:2] == ("tpukit", "delete")), None)
     words = own.arguments[2:3] if own else ()
     known = {name for _, name in error.slices}
-    words += () if known.issuperset(words) else ("--missing-ok",)
+    if not known.issuperset(words):
+        words += ("--missing-ok",)
     delete = Fix.command("tpukit", "delete", *names, *words)
     others = [fix for fix in fixes if fix is not own]
     error.why = "\n".join(filter(None, [error.why, *map(str, others[1:])]))
-    error.fix, error.otherwise, *_ = [*others[:1], delete, None]
+    error.fix, error.otherwise = (others[0], delete) if others else (delete, None)
 
 
 def _after(slice_: Slice, options: RequestFlags, route: flag.RouteFlags) -> Fix:
