@@ -13,5 +13,5 @@ class AptStep(WorkerStep):
         if not is_installed(self.value):
             self.needed.append(f"install {self.value}")
 
-    def take(self) -> None:
+    def _change(self) -> None:
         install_packages(self.ledger, self.value)

@@ -47,7 +47,7 @@ class DiskStep(WorkerStep):
             self.needed.append(f"mount {disk.device} at {folder}, keeping its content")
         self.needed += [f"move ~/.cache/{cache} to it" for cache in self._caches(disk)]
 
-    def take(self) -> None:
+    def _change(self) -> None:
         folder, disk = self._folder, self._disk()
         fresh = not disk.probe("TYPE")
         if fresh:

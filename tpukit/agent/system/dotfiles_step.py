@@ -31,7 +31,7 @@ class DotfilesStep(WorkerStep):
         if missing:
             self.needed.append(f"link {' '.join(missing)}")
 
-    def take(self) -> None:
+    def _change(self) -> None:
         if not shutil.which("git"):
             raise StepRefused("the worker has no git", "add the step apt:git before it")
         if not os.path.isdir(self._folder):

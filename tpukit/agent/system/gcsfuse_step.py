@@ -26,7 +26,7 @@ class GcsfuseStep(WorkerStep):
         if not _is_mounted(folder) or not self.block(MOUNTS).holds(line):
             self.needed.append(f"mount the bucket {bucket} at {folder}")
 
-    def take(self) -> None:
+    def _change(self) -> None:
         bucket, folder, line = self._wanted()
         if not shutil.which("gcsfuse"):
             self._install()

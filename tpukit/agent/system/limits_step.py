@@ -44,7 +44,7 @@ class LimitsStep(WorkerStep):
             note = "transparent huge pages cannot be set here: the host machine controls them"
             self.notes.append(note)
 
-    def take(self) -> None:
+    def _change(self) -> None:
         put_file(self.ledger, _LIMITS, _LIMITS_TEXT)
         chips = _closed_chips()
         if chips:

@@ -25,7 +25,7 @@ class NfsServerStep(WorkerStep):
         if not self.block(_TABLE).holds(self._line()):
             self.needed.append(f"share {folder} with {addresses}: {_TABLE}")
 
-    def take(self) -> None:
+    def _change(self) -> None:
         folder = self.value.partition(":")[0]
         if not has_program("exportfs"):
             install_packages(self.ledger, "nfs-kernel-server")

@@ -29,7 +29,7 @@ class NfsStep(WorkerStep):
         if not self.block(MOUNTS).holds(self._line(folder)):
             self.needed.append(f"mount it after a restart too: {MOUNTS}")
 
-    def take(self) -> None:
+    def _change(self) -> None:
         server, _, folder = self.value.partition(":")
         if self._is_server(server):
             return

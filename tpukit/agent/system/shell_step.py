@@ -39,7 +39,7 @@ class ShellStep(WorkerStep):
         if "fastfetch" not in packages:
             self.notes.append("no fastfetch in this image's package sources")
 
-    def take(self) -> None:
+    def _change(self) -> None:
         install_packages(self.ledger, *_packages())
         if not os.path.exists(f"{self._framework}/oh-my-zsh.sh"):
             if os.path.exists(self._framework):

@@ -38,9 +38,12 @@ class WorkerStep:
 
     def take(self) -> None:
         """Make the necessary changes; safe to repeat. Raises `StepRefused` if it is impossible."""
-        raise NotImplementedError
+        self._change()
 
     def _look(self) -> None:
+        raise NotImplementedError
+
+    def _change(self) -> None:
         raise NotImplementedError
 
     def block(self, path: str) -> Block:

@@ -27,7 +27,7 @@ class TcmallocStep(WorkerStep):
         if not library or not self.block(_SETTINGS).holds(f"LD_PRELOAD={library[0]}"):
             self.needed.append(f"preload it: {_SETTINGS}")
 
-    def take(self) -> None:
+    def _change(self) -> None:
         if not glob.glob(_LIBRARY):
             newer = f"{_PACKAGE}t64"  # since Ubuntu 24.04
             install_packages(self.ledger, newer if is_known(newer) else _PACKAGE)
