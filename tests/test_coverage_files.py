@@ -51,8 +51,12 @@ def test_data_that_was_not_finished_is_removed_and_all_else_stays(tmp_path: Path
 
 
 def test_no_signal_is_seen_between_coverages_locks(tmp_path: Path) -> None:
-    """Neither in the thread that is measured already, nor in one that begins."""
+    """Neither in the thread that is measured already, nor in one that begins.
+
+    Each has a tracer, or from Python 3.15 on, both have the same one.
+    """
     words = [sys.executable, "-c", _LOCKS, str(FOLDER / "sitecustomize.py")]
     done = subprocess.run(words, cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=True)
     in_c = "builtin_function_or_method"
-    assert done.stdout.splitlines() == [f"{in_c} {in_c}"] * 2
+    lines = done.stdout.splitlines()
+    assert lines == [f"{in_c} {in_c}"] * (2 if sys.version_info < (3, 15) else 1)

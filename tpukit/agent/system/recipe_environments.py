@@ -16,7 +16,7 @@ from tpukit.agent.system.commands import output
 ENVIRONMENT_STEPS = ("uv", "python", "venv", "packages", "requirements", "verify")
 #: Seconds for a program that may hang, such as one on a lost network disk.
 _SECONDS = 10
-_NAMES = (*(f"python3.{minor}" for minor in (14, 13, 12, 11, 10)), "python3")
+_NAMES = (*(f"python3.{minor}" for minor in (15, 14, 13, 12, 11, 10)), "python3")
 #: Its imports take most of the time for reading facts, so it imports little.
 _PROBE = """
 import sys
