@@ -6,6 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, NamedTuple
 
+#: The labels of slices that tpukit made: that it did, for whom, and in which call.
+MANAGED, OWNER, NONCE = "tpukit-managed", "tpukit-owner", "tpukit-nonce"
+#: The label of slices of Compute Engine with several workers: their number, which a group's
+#: template does not have.
+HOSTS = "tpukit-hosts"
 #: The tiers of capacity that only a queued resource can get.
 QUEUE_ONLY = ("best-effort", "flex-start")
 #: States from which a slice cannot recover: delete it and create another one. HIDING and HIDDEN are

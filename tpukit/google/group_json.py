@@ -18,15 +18,12 @@ from tpukit.google import instance_json
 from tpukit.google.compute_machines import shape_of, type_of
 from tpukit.google.instance_json import API
 from tpukit.google.node_json import field, last_part
-from tpukit.models import Slice, SliceRequest, Worker
+from tpukit.models import HOSTS, MANAGED, NONCE, OWNER, Slice, SliceRequest, Worker
 from tpukit.text import one_line
 
 Json = Mapping[str, Any]
 Place = tuple[str, str]  #: a zone and the name of a slice
 
-#: The label with the number of workers, which a template does not have.
-HOSTS = "tpukit-hosts"
-MANAGED, OWNER, NONCE = "tpukit-managed", "tpukit-owner", "tpukit-nonce"
 #: Discovery document, InstanceGroupManager.baseInstanceName: 52 characters before the number.
 _LONGEST_NAME = 50
 #: The fields of a slice that are those of worker 0, if it exists.

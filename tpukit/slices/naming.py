@@ -7,17 +7,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tpukit.errors import BadInput, Fix
+from tpukit.models import HOSTS as HOSTS
+from tpukit.models import MANAGED as MANAGED
+from tpukit.models import NONCE as NONCE
+from tpukit.models import OWNER as OWNER
 from tpukit.models import Slice, SliceRequest
 from tpukit.text import one_line
 
-MANAGED, NONCE, OWNER = "tpukit-managed", "tpukit-nonce", "tpukit-owner"
 #: The label of slices that a search made. Searches delete slices only while it says `LOOKING`.
 SEARCH = "tpukit-search"
 LOOKING, FOUND = "looking", "found"
 #: The label of slices whose gang is not complete; they are deleted if it cannot be completed.
 GANG = "tpukit-gang"
-#: The label of slices of Compute Engine with several workers.
-HOSTS = "tpukit-hosts"
 #: The prefix of labels and tags that tpukit itself gives to slices.
 OURS = "tpukit-"
 
