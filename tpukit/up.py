@@ -232,6 +232,7 @@ def _connected(
         limit,
         limit.remaining(),
         on_wait=lambda line: progress.on_stage("connect", line),
+        until=deadline,
     )
 
     def connect(worker: RemoteWorker) -> None:

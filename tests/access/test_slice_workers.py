@@ -387,6 +387,17 @@ def test_the_api_and_the_first_connection_are_one_wait_and_later_ones_have_their
         assert network.dialled[-1][0] - network.dialled[0][0] == pytest.approx(expected, abs=8.0)
 
 
+def test_no_connection_outlasts_the_end_of_a_longer_job(
+    cloud: Cloud, context: Context, network: Network
+) -> None:
+    found, end = ready(cloud), Deadline.after(context.clock, PATIENCE + 30.0)
+    (worker,) = workers_of(context, found, until=end)
+    for _ in range(2):
+        with pytest.raises(TransportFailed):
+            worker.connect()
+    assert network.dialled[-1][0] == pytest.approx(end.at, abs=8.0)
+
+
 def test_a_missing_rule_is_named_to_the_shortest_patience_too(
     cloud: Cloud, context: Context, rules: Rules
 ) -> None:

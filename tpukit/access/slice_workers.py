@@ -65,16 +65,18 @@ def workers(
     everywhere: bool = False,
     for_others: bool = False,
     claims: bool = False,
+    until: Deadline | None = None,
     on_failure: OnFailure | None = None,
 ) -> list[RemoteWorker]:
     """Return the selected workers of each slice, with their pinned host keys.
 
     Other workers are not contacted. With a hint, the API is called only if a worker does not answer
     as the hint says. `deadline` limits the API calls and each worker's first connection, which has
-    at most `patience` seconds; each later connection has `patience` seconds. `on_wait` gets a line
-    for each worker that does not answer. `everywhere` is True if the slices were searched in every
-    zone, `for_others` if the targets are for another program, which cannot find out more later,
-    `claims` if somebody uses the slices now, which claims those that wait for it.
+    at most `patience` seconds; each later connection has `patience` seconds, at most `until` the
+    end of a longer job. `on_wait` gets a line for each worker that does not answer. `everywhere` is
+    True if the slices were searched in every zone, `for_others` if the targets are for another
+    program, which cannot find out more later, `claims` if somebody uses the slices now, which
+    claims those that wait for it.
     With `on_failure`, slices that fail are left out; it gets their names and errors. If all fail,
     their error is raised.
 
@@ -92,7 +94,8 @@ def workers(
         unproved = {worker.index for worker in known.slice.workers if known is slice_}
         access = _SliceAccess(context, known, unproved, selection, on_wait, for_others, claims)
         chosen.append(access)
-    outcomes = fan_out(chosen, lambda access: access.open(deadline, patience))
+    end = until or Deadline.never(context.clock)
+    outcomes = fan_out(chosen, lambda access: access.open(deadline, patience, end))
     failed = {outcome.item.slice.name: outcome.error for outcome in outcomes if outcome.error}
     chosen = [outcome.item for outcome in outcomes if not outcome.error]
     if on_failure and chosen:
@@ -151,7 +154,7 @@ class _SliceAccess:
     def slice(self) -> Slice:
         return self.known.slice
 
-    def open(self, deadline: Deadline, patience: float) -> list[RemoteWorker]:
+    def open(self, deadline: Deadline, patience: float, until: Deadline) -> list[RemoteWorker]:
         """Return the chosen workers when our key is installed and their host keys are known."""
         if not (self.unproved and self._recall()):
             self._find_out(deadline)
@@ -161,7 +164,7 @@ class _SliceAccess:
         return [
             RemoteWorker(
                 index,
-                partial(self._connect, index, chain([first], repeat((patience, 0.0)))),
+                partial(self._connect, index, until, chain([first], repeat((patience, 0.0)))),
                 self.slice.name,
                 self._targets[index],
                 self._check,
@@ -274,9 +277,11 @@ class _SliceAccess:
                 self._remember()
             return self._targets.get(target.worker, target)
 
-    def _connect(self, index: int, limits: Iterator[tuple[float, float]]) -> Connection:
+    def _connect(
+        self, index: int, until: Deadline, limits: Iterator[tuple[float, float]]
+    ) -> Connection:
         connector, (patience, pause) = self.context.connector, next(limits)
-        deadline = Deadline.after(self.context.clock, patience)
+        deadline = until.within(patience)
         if index in self.unproved:
             try:
                 attempt = deadline.within(_HINT_SECONDS[self.context.internal])

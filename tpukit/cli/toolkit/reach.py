@@ -78,6 +78,7 @@ class Reach:
         patience: float,
         *,
         for_others: bool = False,
+        until: Deadline | None = None,
         on_failure: slice_workers.OnFailure | None = None,
     ) -> list[RemoteWorker]:
         """Return the selected workers of a slice, or of a list of names such as `demo,demo2`.
@@ -87,7 +88,7 @@ class Reach:
 
         Addresses of named slices may come from a few minutes ago; the host keys prove them when a
         connection is made. `patience` is in seconds, for the API and for each connection. For
-        `for_others` and `on_failure` see `slice_workers.workers`.
+        `for_others`, `until` and `on_failure` see `slice_workers.workers`.
         """
         chosen: list[Slice | Hint] = []
         deadline = Deadline.after(self.cloud.clock, patience)
@@ -113,6 +114,7 @@ class Reach:
             everywhere=isinstance(wanted, str) and not self.slices.zone,
             for_others=for_others,
             claims=isinstance(wanted, str),
+            until=until,
             on_failure=on_failure,
         )
 

@@ -83,7 +83,7 @@ def plan(
     deadline = toolkit.deadline(flag.seconds(timeout))
     if wanted.reaches_further:
         wanted = toolkit.reach.surroundings(name).resolved(wanted)
-    workers = toolkit.reach.workers(name, "all", deadline.remaining())
+    workers = toolkit.reach.workers(name, "all", deadline.remaining(), until=deadline)
     check_runtimes(wanted.recipes, workers, toolkit.console)
     return provision_views.provision_plan(
         plan_all(workers, wanted, requirements=requirements, deadline=deadline), name, words or []
@@ -129,7 +129,7 @@ def apply(
     wanted = around.resolved(wanted) if around else wanted
     stages = toolkit.display.job_stages(name)
     on_event = ProvisionProgress(stages)
-    workers = toolkit.reach.workers(name, "all", patience)
+    workers = toolkit.reach.workers(name, "all", patience, until=deadline)
     check_runtimes(wanted.recipes, workers, toolkit.console)
     with _going_on(toolkit.seen):
         report = provision_all(
@@ -172,7 +172,9 @@ def undo(
 
     def brought() -> frozenset[str]:
         limit = toolkit.deadline(min(seconds, _ASKED_SECONDS))
-        return environments_on(toolkit.reach.workers(name, "all", limit.remaining()), limit)
+        return environments_on(
+            toolkit.reach.workers(name, "all", limit.remaining(), until=limit), limit
+        )
 
     chosen = known(words or [], toolkit.project_files.setups, brought)
     if not chosen:
@@ -180,7 +182,7 @@ def undo(
     deadline = toolkit.deadline(seconds)
     patience = deadline.within(CONNECT_SECONDS).remaining()
     stages = toolkit.display.job_stages(name)
-    workers = toolkit.reach.workers(name, "all", patience)
+    workers = toolkit.reach.workers(name, "all", patience, until=deadline)
     on_event = ProvisionProgress(stages)
     with _going_on(toolkit.seen):
         reports = undo_all(workers, chosen, deadline=deadline, on_event=on_event)
@@ -205,7 +207,7 @@ def status(
     from tpukit.provision.provisioning import status_all
 
     deadline = toolkit.deadline(flag.seconds(timeout))
-    workers = toolkit.reach.workers(name, "all", deadline.remaining())
+    workers = toolkit.reach.workers(name, "all", deadline.remaining(), until=deadline)
     return provision_views.provision_status(status_all(workers, deadline=deadline))
 
 

@@ -106,7 +106,10 @@ def _computed(
 
     accelerators = {slice_.name: _known(slice_, recipe) for slice_ in slices}
     patience = deadline.within(CONNECT_SECONDS).remaining()
-    workers = {slice_.name: toolkit.reach.workers(slice_, "all", patience) for slice_ in slices}
+    workers = {
+        slice_.name: toolkit.reach.workers(slice_, "all", patience, until=deadline)
+        for slice_ in slices
+    }
     stages = toolkit.display.stages
     stages.progress("smoke", f"computing on {counted(sum(map(len, workers.values())), 'worker')}")
 
