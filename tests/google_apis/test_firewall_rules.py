@@ -169,6 +169,14 @@ def test_one_odd_answer_does_not_end_the_wait_for_an_operation(cloud: Cloud, odd
         assert len(server.seen) == 3
 
 
+def test_a_second_refusal_ends_the_wait_for_an_operation(cloud: Cloud, clock: FakeClock) -> None:
+    running = json_reply(200, {"name": "o", "status": "RUNNING"})
+    refusal = json_reply(403, {"error": {"status": "PERMISSION_DENIED", "message": "no"}})
+    with scripted(running, refusal) as server, pytest.raises(NotAllowed):
+        ComputeFirewall(cloud.session, PROJECT, server.url).delete("r")
+    assert sum(clock.slept) < 5.0
+
+
 def test_an_operation_that_never_ends_passes_its_deadline(cloud: Cloud, clock: FakeClock) -> None:
     running = json_reply(200, {"name": "o", "status": "RUNNING"})
     with scripted(running) as server, pytest.raises(DeadlinePassed):

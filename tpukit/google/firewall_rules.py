@@ -32,6 +32,7 @@ OPERATION_SECONDS = 120.0
 #: Seconds until the server answers a `wait` while the operation still runs:
 #: https://cloud.google.com/compute/docs/reference/rest/v1/globalOperations/wait
 HELD_SECONDS = 120.0
+_REFUSALS = (NotAllowed, NotAuthenticated)
 
 
 class ComputeFirewall(FirewallProvider):
@@ -136,11 +137,13 @@ class ComputeFirewall(FirewallProvider):
             try:
                 if operation.get("status") != "DONE":
                     operation = held.rest(doing, "POST", wait, named=False)
-            except TpukitError as error:  # one odd answer does not end the operation
-                odd = error
-                refused = isinstance(error, (NotAllowed, NotAuthenticated))
-                if not (refused or error.reason.startswith((UNREADABLE, "NOT_FOUND"))):
+            except TpukitError as error:  # an odd answer does not end the operation
+                passes = error.reason.startswith((UNREADABLE, "NOT_FOUND"))
+                if isinstance(error, _REFUSALS):  # a second one is no accident
+                    passes = not isinstance(odd, _REFUSALS)
+                if not passes:
                     raise
+                odd = error
             if operation.get("status") == "DONE":
                 return _raise_failed(doing, operation, named)
         late = f"cannot {doing} in time; it may still succeed"
