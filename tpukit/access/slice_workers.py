@@ -72,11 +72,11 @@ def workers(
 
     Other workers are not contacted. With a hint, the API is called only if a worker does not answer
     as the hint says. `deadline` limits the API calls and each worker's first connection, which has
-    at most `patience` seconds; each later connection has `patience` seconds, at most `until` the
-    end of a longer job. `on_wait` gets a line for each worker that does not answer. `everywhere` is
-    True if the slices were searched in every zone, `for_others` if the targets are for another
-    program, which cannot find out more later, `claims` if somebody uses the slices now, which
-    claims those that wait for it.
+    at most `patience` seconds; each later connection has `patience` seconds. None outlasts `until`,
+    the end of a longer job. `on_wait` gets a line for each worker that does not answer.
+    `everywhere` is True if the slices were searched in every zone, `for_others` if the targets are
+    for another program, which cannot find out more later, `claims` if somebody uses the slices now,
+    which claims those that wait for it.
     With `on_failure`, slices that fail are left out; it gets their names and errors. If all fail,
     their error is raised.
 
