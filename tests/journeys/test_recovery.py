@@ -125,9 +125,7 @@ def test_a_job_on_all_workers_of_a_group_of_compute_engine_goes_on_after_preempt
     for loss in range(2):
         for file in starts:
             eventually(partial(begun, file, loss + 1), 120)
-            eventually(
-                partial(counted, file.parent / "count", lines(file)[-1] + 3), claim="it counts"
-            )
+            eventually(partial(counted, file.parent / "count", lines(file)[-1] + 3))
         portable.succeeds("emulator", "preempt", "demo")
         if loss == 0:
             watch.kill()
@@ -189,9 +187,7 @@ def test_a_detached_watch_says_whether_its_command_runs_and_where_it_starts(
     second = portable("watch", "demo", "--run-id", "other", "--", "true")
     assert second.returncode == 5, second.stderr
     os.kill(listed["process"], signal.SIGKILL)
-    eventually(
-        lambda: "not running" in portable.succeeds("watch", "--list").stdout, claim="it is gone"
-    )
+    eventually(lambda: "not running" in portable.succeeds("watch", "--list").stdout)
 
 
 def test_up_keep_comes_through_a_loss_at_each_of_its_stages(portable: Tpukit) -> None:

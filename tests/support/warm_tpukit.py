@@ -84,9 +84,11 @@ class WarmTpukit(subprocess.Popen[str]):
         self._caller.close()
         return self.pid, status
 
-    def _internal_poll(self, *given: Any, **named: Any) -> int | None:
+    def _internal_poll(self, _deadstate: int | None = None, **named: Any) -> int | None:
         if self._caller is None:
-            return super()._internal_poll(*given, **named)  # type: ignore[misc,no-any-return]
+            return super()._internal_poll(_deadstate, **named)  # type: ignore[misc,no-any-return]
+        if self._caller.fileno() < 0 and self.returncode is None:
+            self.returncode = _deadstate  # nobody has read how it ended, and nobody can
         # While another thread waits, nothing is known yet; it holds the lock.
         if self.returncode is None and self._waitpid_lock.acquire(blocking=False):  # type: ignore[attr-defined]
             try:
