@@ -10,6 +10,9 @@ from pathlib import Path
 
 import grpc
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from google.cloud.tpu_v2 import OperationMetadata
 from google.longrunning import operations_pb2
 
@@ -97,6 +100,28 @@ def test_the_identity_is_that_of_localhost_and_survives_a_restart(emulators):
     emulators.stop()
     again = emulators.start().call("POST", "/_emulator/v1/grpc", {"secure": True})[1]
     assert Path(again["authority"]).read_bytes() == authority
+
+
+def test_an_identity_that_newer_clients_refuse_is_made_anew(tmp_path):
+    certificate = identity(tmp_path / "tls").certificate
+    made = x509.load_pem_x509_certificate(certificate.read_bytes())
+    key = ec.generate_private_key(ec.SECP256R1())
+    names = made.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    without_signer = (
+        x509.CertificateBuilder()
+        .subject_name(made.subject)
+        .issuer_name(made.issuer)
+        .public_key(key.public_key())
+        .serial_number(made.serial_number)
+        .not_valid_before(made.not_valid_before_utc)
+        .not_valid_after(made.not_valid_after_utc)
+        .add_extension(names, critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    before = without_signer.public_bytes(serialization.Encoding.PEM)
+    certificate.write_bytes(before)
+    identity(tmp_path / "tls")
+    assert certificate.read_bytes() != before
 
 
 def test_an_identity_that_was_half_written_is_made_anew(tmp_path):

@@ -181,7 +181,7 @@ class Gang:
         doubtful: Set[str],
         rules: Set[str],
     ) -> None:
-        """Replace what an error says of the gang's slices by what was deleted and what exists.
+        """Replace an error's lines about the gang's slices by the deleted and the existing ones.
 
         `rules` are the names of the rules that are gone.
         """

@@ -42,7 +42,7 @@ def published(
     """
     wanted = [worker.index for worker in slice_.workers if chosen is None or worker.index in chosen]
     silent: list[int] = []
-    odd = False
+    refused = False
     for _ in polls(deadline):
         identities = {
             number: WorkerIdentity(number, (key,)) for number, key in (pinned or {}).items()
@@ -51,11 +51,11 @@ def published(
             answers = provider.identities(slice_.zone, slice_.name)
         except TpukitError as error:
             enough = accept_new or set(wanted) <= set(identities)
-            passes = isinstance(error, NotFound) or (_forbidden(error) and (enough or not odd))
-            if not passes:
+            first = _forbidden(error) and not refused
+            if not (isinstance(error, NotFound) or first or (_forbidden(error) and enough)):
                 error.fix = _ACCEPT if _forbidden(error) else error.fix
                 raise
-            odd, answers = True, ()
+            refused, answers = refused or _forbidden(error), ()
         identities |= {answer.index: answer for answer in answers if answer.host_keys}
         silent = [index for index in wanted if index not in identities]
         if accept_new:

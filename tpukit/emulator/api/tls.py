@@ -48,7 +48,7 @@ class TlsIdentity:
 def identity(directory: Path) -> TlsIdentity:
     """Return the identity in `directory` (mode 0700, its files 0600).
 
-    The first call makes it; a later call makes a new one if it expires soon or lacks a name.
+    The first call makes it; a later call makes a new one if it expires soon or lacks a part.
     """
     directory.mkdir(mode=0o700, exist_ok=True)
     key, certificate = directory / "server.key", directory / "server.pem"
@@ -93,10 +93,11 @@ def _names() -> x509.SubjectAlternativeName:
 
 
 def _lasts(pem: bytes) -> bool:
-    """Return True if a certificate has every name and does not expire soon."""
+    """Return True if a certificate has every name and its signer, and does not expire soon."""
     certificate = x509.load_pem_x509_certificate(pem)
-    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    return names == _names() and certificate.not_valid_after_utc > datetime.now(UTC) + _SPARE
+    has = {extension.oid: extension.value for extension in certificate.extensions}
+    complete = has.get(_names().oid) == _names() and x509.AuthorityKeyIdentifier.oid in has
+    return complete and certificate.not_valid_after_utc > datetime.now(UTC) + _SPARE
 
 
 def _builder(
